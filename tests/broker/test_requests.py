@@ -17,7 +17,7 @@ from sublet.domain.job import (
     POOL_PROGRAM,
     Again,
     Finished,
-    Group,
+    Gang,
     Job,
     JobSpec,
     Outcome,
@@ -446,7 +446,7 @@ def test_a_submission_that_makes_no_sense_is_refused_whole(harness: BrokerHarnes
         (messages.Submit(wanted(after=(1,)), "t"), "no job 1"),
         (messages.Submit(wanted(memory=Exactly(64 * GiB)), "t"), "2.0 GiB"),
         (messages.Submit(wanted(device="gpu7"), "t"), "no device"),
-        (messages.Submit(wanted(group=Group(1, 2)), "t"), "cannot be asked for yet"),
+        (messages.Submit(wanted(gang=Gang(1, (("worker", 2),))), "t"), "made by the broker"),
         (messages.Submit(wanted(), "t", tuple(range(100_001))), "too large"),
     ):
         (reply,) = harness.ask(request)

@@ -6,7 +6,7 @@ import pytest
 from sublet.client import job_request
 from sublet.domain import job, job_fields
 
-OF_THE_BROKER = {"task", "within", "group", "wished"}
+OF_THE_BROKER = {"task", "within", "gang", "wished"}
 """Fields that clients do not send."""
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
+from sublet.domain.nursery import Nursery
 from sublet.policy.admission import Plan, plan
 from sublet.policy.capacity import Capacity, Holding
 from sublet.policy.groups import place
@@ -123,6 +124,55 @@ def test_opportunistic_jobs_are_stopped_for_a_group_and_their_room_is_kept_for_i
     held["gpu1"] = (Holding(9, 20 * MiB),)
     last = plan(capacities(held), queue, 3.0, RULES)
     assert [(grant.job, grant.device) for grant in last.grants][:2] == [(1, "gpu0"), (1, "gpu1")]
+
+
+def test_idle_nurseries_are_ended_for_a_group_but_never_its_own() -> None:
+    """The least recently used one that is not needed; its room is the group's when it has gone."""
+    empty = Capacity(device("gpu0", 100 * MiB), 40 * MiB)
+    warm = (Nursery(7, 30 * MiB, 1.0, idle=True), Nursery(8, 30 * MiB, 2.0, idle=True))
+    one = group(1, (30, ("gpu0",)), (30, ("gpu0",)))
+    queue = WaitQueue([replace(one, nursery=7)])
+    made = plan([replace(empty, nurseries=warm)], queue, 0.0, RULES)
+    assert (made.grants, made.nurseries) == ((), (8,))
+    leaving = (warm[0], replace(warm[1], leaving=True))
+    again = plan([replace(empty, nurseries=leaving)], queue, 1.0, RULES)
+    assert (again.grants, again.nurseries) == ((), ())
+    last = plan([replace(empty, free=70 * MiB, nurseries=warm[:1])], queue, 2.0, RULES)
+    assert [grant.job for grant in last.grants] == [1, 2]
+
+
+def test_a_group_that_would_need_the_room_of_its_own_nursery_reserves_nothing() -> None:
+    found = Capacity(
+        device("gpu0", 100 * MiB), 40 * MiB, nurseries=(Nursery(7, 60 * MiB, 1.0, idle=True),)
+    )
+    queue = WaitQueue([replace(group(1, (30, ("gpu0",)), (30, ("gpu0",))), nursery=7)])
+    queue.led[1] = 0.0
+    made = plan([found], queue, 100.0, RULES)
+    assert (made.grants, made.nurseries, made.reserved) == ((), (), {})
+
+
+def test_a_group_that_is_to_be_spread_shares_devices_only_where_it_must() -> None:
+    members = group(1, (20, NAMES), (20, NAMES), (20, NAMES), (20, NAMES)).parts
+    left = dict.fromkeys(NAMES, 100 * MiB)
+    packed, spread = place(members, left), place(members, left, spread=True)
+    assert packed is not None
+    assert {one.device for one in packed} == {"gpu0"}
+    assert spread is not None
+    assert {one.device for one in spread} == set(NAMES)
+
+
+def test_jobs_that_start_together_wait_as_one_candidate() -> None:
+    """Held if one of them is, and expected to run as long as the longest, if all are known."""
+    ones = [
+        candidate(3, offer(10, "gpu0"), expected=5.0),
+        candidate(4, offer(50, "gpu1"), expected=9.0),
+    ]
+    both = Candidate.together(ones)
+    assert (both.job, both.expected, both.held) == (3, 9.0, "")
+    assert [part.job for part in both.parts] == [3, 4]
+    assert both.offers == ones[1].offers
+    unknown = Candidate.together([ones[0], replace(ones[1], expected=None, held="paused")])
+    assert (unknown.expected, unknown.held) == (None, "paused")
 
 
 def test_a_job_that_wants_several_devices_is_told_what_each_has() -> None:

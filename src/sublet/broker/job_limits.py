@@ -39,8 +39,8 @@ def check(spec: JobSpec) -> None:
         raise _refusal("time", "is a number of seconds above 0")
     if not 0 <= spec.grace < math.inf:
         raise _refusal("grace", "is a number of seconds")
-    if spec.group is not None:
-        raise _refusal("group", "cannot be asked for yet")
+    if spec.gang is not None:
+        raise _refusal("gang", "is made by the broker")
     if spec.gpus is not None and not 1 <= spec.gpus < _MOST:
         raise BadRequest(f"--gpus {spec.gpus}: cannot be.", "Ask for 1 GPU or more.")
     if not 0 <= spec.retries < _INT64:

@@ -77,13 +77,36 @@ class Task(Struct, frozen=True):
     """So many of the array may run at a time; 0 means any number."""
 
 
-class Group(Struct, frozen=True):
-    """Jobs whose leases are granted all together or not at all."""
+Role = Literal["chief", "worker", "ps", "evaluator"]
+"""What a task does in a tf.distribute cluster, in TensorFlow's words."""
+
+
+class Gang(Struct, frozen=True):
+    """The jobs of one tf.distribute cluster: their leases are granted all together or not at all.
+
+    Their numbers are consecutive, in the order of `roles`.
+    """
 
     first: int
-    """The number of the group's first job."""
-    size: int
-    """How many jobs it has, with consecutive numbers."""
+    """The number of the first job; it names the gang, too."""
+    roles: tuple[tuple[Role, int], ...]
+    """How many tasks there are of each role."""
+    client: Process | None = None
+    """The gang ends when this process does; None if it waits and runs on its own."""
+
+    @property
+    def tasks(self) -> tuple[tuple[Role, int], ...]:
+        """Role and index of each task, in the order of the jobs' numbers."""
+        return tuple((role, index) for role, count in self.roles for index in range(count))
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of its jobs."""
+        return range(self.first, self.first + sum(count for _, count in self.roles))
+
+    def task(self, number: int) -> tuple[Role, int]:
+        """Role and index of the job with this number."""
+        return self.tasks[number - self.first]
 
 
 Priority = Literal["high", "normal", "low"]
@@ -138,8 +161,8 @@ class JobSpec(Struct, frozen=True):
     if none was asked for."""
     spread: bool = False
     """Whether it goes to the device with the most room instead of the one it fills best."""
-    group: Group | None = None
-    """The jobs with which it starts; None if it starts alone. Not accepted from clients yet."""
+    gang: Gang | None = None
+    """The cluster of which it is a task; None if it starts alone. The broker fills it in."""
 
     @property
     def identity(self) -> str:

@@ -290,7 +290,8 @@ class _PlanBuilder:
 
     def _fit_group(self, group: Candidate) -> bool:
         """Grant all leases of a group, if there is room for all of them at once."""
-        placed = place(group.parts, {name: self._left(group, name) for name in self.free})
+        left = {name: self._left(group, name) for name in self.free}
+        placed = place(group.parts, left, group.spread)
         for part, offer, name in placed or ():
             self._grant(group, offer, name, part.job)
         return placed is not None
@@ -333,27 +334,41 @@ class _PlanBuilder:
         if best is None:
             return False
         _, _, name, offer, ended, nurseries = best
-        for nursery in nurseries:
-            self.idle[name].remove(nursery)
-            self.coming[name] += nursery.holds
-            self.ended.append(nursery.pid)
+        self._end_nurseries(name, nurseries)
         if guaranteed:
             self.promised[one.job] = name
         self._set_aside(one, offer, name, ended)
         return True
 
+    def _end_nurseries(self, name: str, nurseries: list[Nursery]) -> None:
+        """End these, so that what they hold comes free."""
+        for nursery in nurseries:
+            self.idle[name].remove(nursery)
+            self.coming[name] += nursery.holds
+            self.ended.append(nursery.pid)
+
     def _make_room_for_group(self, group: Candidate) -> bool:
         """Set aside what all its leases need, where that can be had by stopping others. Nothing is
         promised: the next plan finds what was stopped coming free, and does the same."""
+        idle = {
+            name: [nursery for nursery in self.idle[name] if nursery.pid != group.nursery]
+            for name in self.free
+        }
         could = {
-            name: self._could_be_free(name) if self._left(group, name) == free else -1
+            name: self._could_be_free(name) + sum(nursery.holds for nursery in idle[name])
+            if self._left(group, name) == free
+            else -1
             for name, free in self.free.items()
         }
-        placed = place(group.parts, could)
+        placed = place(group.parts, could, group.spread)
         for _, offer, name in placed or ():
             lacking = offer.charge - self.free[name] - self.coming[name]
-            ended = fewest(self.victims.get(name, []), lacking)
+            standing = sum(nursery.holds for nursery in idle[name])
+            ended = fewest(self.victims.get(name, []), lacking - standing)
             assert ended is not None
+            leaving = least_recent(idle[name], lacking - sum(one.charge for one in ended))
+            idle[name] = [nursery for nursery in idle[name] if nursery not in leaving]
+            self._end_nurseries(name, leaving)
             self._set_aside(group, offer, name, ended)
         return placed is not None
 
@@ -385,13 +400,19 @@ class _PlanBuilder:
 
     def _lead_group(self, group: Candidate) -> bool:
         """The same for a group: room is reserved wherever its leases would go."""
-        if place(group.parts, self.reachable) is None:
+        reachable = {
+            name: amount - self.capacities[name].needed_for(group.nursery)
+            for name, amount in self.reachable.items()
+        }
+        if place(group.parts, reachable, group.spread) is None:
             return False
         self.heads.append(group.job)
         led = self.queue.led.get(group.job, self.now)
         patience, limit = self.rules.bounds(led - group.since)
-        open_to_it = {name: n for name, n in self.reachable.items() if name not in self.reserved}
-        placed = place(group.parts, open_to_it) if self.now - led >= patience else None
+        open_to_it = {name: n for name, n in reachable.items() if name not in self.reserved}
+        placed = None
+        if self.now - led >= patience:
+            placed = place(group.parts, open_to_it, group.spread)
         charges: dict[str, int] = {}
         for _, offer, name in placed or ():
             charges[name] = charges.get(name, 0) + offer.charge

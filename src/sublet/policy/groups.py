@@ -17,21 +17,26 @@ class Placement(NamedTuple):
     device: str
 
 
-def place(parts: Sequence[Part], left: Mapping[str, int]) -> tuple[Placement, ...] | None:
+def place(
+    parts: Sequence[Part], left: Mapping[str, int], spread: bool = False
+) -> tuple[Placement, ...] | None:
     """A device for each part, so that no device gives more than it has `left`, and none has two
     parts of one job; None if there is no such placement, or none was found in time.
 
-    The largest parts come first, each on the device that it fills best. Other devices are tried
-    only where that leads nowhere.
+    The largest parts come first, each on the device that it fills best; if they are to be spread,
+    on the one with the fewest others of the group. Other devices are tried only where that leads
+    nowhere.
     """
-    search = _Search(sorted(parts, key=lambda part: (-_smallest(part), part.job)), left)
+    ordered = sorted(parts, key=lambda part: (-_smallest(part), part.job))
+    search = _Search(ordered, left, spread)
     return tuple(search.placed) if search.run(0) else None
 
 
 class _Search:
-    def __init__(self, parts: Sequence[Part], left: Mapping[str, int]) -> None:
+    def __init__(self, parts: Sequence[Part], left: Mapping[str, int], spread: bool) -> None:
         self.placed: list[Placement] = []
         self._parts = parts
+        self._spread = spread
         self._left = dict(left)
         offers = list(dict.fromkeys(offer for part in parts for offer in part.offers))
         self._offered = {
@@ -47,14 +52,14 @@ class _Search:
             return True
         part = self._parts[at]
         options = sorted(
-            (self._left[name] - offer.charge, name, number)
+            (self._company(name), self._left[name] - offer.charge, name, number)
             for number, offer in enumerate(part.offers)
             for name in offer.devices
             if offer.charge <= self._left.get(name, -1)
             and not any(one.part.job == part.job and one.device == name for one in self.placed)
         )
         tried: set[tuple[int, int, tuple[int, ...], frozenset[int]]] = set()
-        for rest, name, number in options:
+        for _, rest, name, number in options:
             offer = part.offers[number]
             there = frozenset(one.part.job for one in self.placed if one.device == name)
             alike = (rest, offer.charge, self._offered[name], there)
@@ -71,6 +76,10 @@ class _Search:
             self.placed.pop()
             self._left[name] += offer.charge
         return False
+
+    def _company(self, name: str) -> int:
+        """How many of the group are there already, if that matters."""
+        return sum(one.device == name for one in self.placed) if self._spread else 0
 
 
 def _smallest(part: Part) -> int:

@@ -11,11 +11,12 @@ start, and which room was promised to whom. It decides nothing.
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sublet.policy.capacity import Service
 
@@ -90,6 +91,20 @@ class Candidate(Struct, frozen=True):
         largest = max(parts, key=lambda part: (_smallest(part.offers), -part.job))
         first = min(part.job for part in parts)
         return cls(first, order, largest.offers, since, parts=parts)
+
+    @classmethod
+    def together(cls, ones: Sequence["Candidate"]) -> "Candidate":
+        """One candidate for jobs that start all together or not at all; the first gives it its
+        name and its place."""
+        parts = tuple(Part(one.job, one.offers) for one in ones)
+        runs = [one.expected for one in ones if one.expected is not None]
+        return replace(
+            ones[0],
+            offers=cls.of_group(parts, 0, 0.0).offers,
+            expected=max(runs) if len(runs) == len(ones) else None,
+            held=next((one.held for one in ones if one.held), ""),
+            parts=parts,
+        )
 
     @property
     def place(self) -> tuple[float, int, int]:
