@@ -1,5 +1,6 @@
 """The whole broker, driven through its request handler and a backend without processes."""
 
+import socket
 import sqlite3
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sublet.backends.backend import Ending, LaunchFailed
 from sublet.broker.broker import Broker
 from sublet.broker.ledger import Ledger
-from sublet.domain.job import Job, JobSpec, Program, Starting
+from sublet.domain.job import Finished, Job, JobSpec, Program, Role, Starting
 from sublet.domain.memory import Exactly
 from sublet.home import Home
 from sublet.reactor import Reactor
@@ -23,6 +24,11 @@ from support.fakes import FakeClock, FakeProbe, PuppetBackend
 from support.jobs import device, job
 
 CAPACITY = 2048 * MiB
+GANGS: tuple[tuple[tuple[Role, int], ...], ...] = (
+    (("worker", 2),),
+    (("chief", 1), ("worker", 2), ("ps", 1)),
+    (("chief", 1), ("worker", 1), ("evaluator", 1)),
+)
 VERBS: tuple[messages.Verb, ...] = ("cancel", "pause", "resume", "retry")
 
 
@@ -38,6 +44,16 @@ def wanted(memory: int, retries: int = 0, service: str = "guaranteed") -> JobSpe
     )
 
 
+def can_be_bound(port: int) -> bool:
+    """Whether somebody who wants the port for himself would get it."""
+    with socket.socket() as sock:
+        try:
+            sock.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
 class BrokerMachine(RuleBasedStateMachine):
     """Clients, workers, a disk that fills up and brokers that are replaced, in any order."""
 
@@ -49,6 +65,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.clock = FakeClock()
         self.backend = PuppetBackend(self.check_launch)
         self.accepted: set[int] = set()
+        self.gangs: list[tuple[int, ...]] = []
         self.tokens = 0
         self.open()
 
@@ -105,6 +122,24 @@ class BrokerMachine(RuleBasedStateMachine):
             self.accepted |= set(reply.jobs)
         else:
             assert self.full
+
+    @rule(
+        memory=st.integers(64, 600),
+        roles=st.sampled_from(GANGS),
+        retries=st.integers(0, 2),
+    )
+    def launch(self, memory: int, roles: tuple[tuple[Role, int], ...], retries: int) -> None:
+        self.tokens += 1
+        spec = wanted(memory * MiB, retries)
+        reply = self.ask(messages.Submit(spec, f"token {self.tokens}", roles=roles))
+        if isinstance(reply, messages.Queued):
+            assert len(reply.jobs) == sum(count for _, count in roles)
+            self.accepted |= set(reply.jobs)
+            self.gangs.append(reply.jobs)
+        else:
+            assert isinstance(reply, messages.Refused)
+            # The first program is charged for a process of which nothing is known.
+            assert self.full or sum(count for _, count in roles) * (memory + 384) * MiB > CAPACITY
 
     @precondition(lambda self: self.accepted)
     @rule(data=st.data(), verb=st.sampled_from(VERBS))
@@ -168,6 +203,26 @@ class BrokerMachine(RuleBasedStateMachine):
     @invariant()
     def no_accepted_job_is_lost(self) -> None:
         assert all(self.broker.work.find(number) is not None for number in self.accepted)
+
+    @invariant()
+    def no_gang_is_half_started(self) -> None:
+        """Where a task waits, no other goes on; where one has failed for good, none is left."""
+        for numbers in self.gangs:
+            jobs = [self.broker.work.find(number) for number in numbers]
+            held = [one.holds for one in jobs if one is not None]
+            goes_on = any(one is not None and not one.stopping for one in held)
+            waits = any(
+                one is not None and one.holds is None and not isinstance(one.state, Finished)
+                for one in jobs
+            )
+            assert not (goes_on and waits), jobs
+
+    @invariant()
+    def ports_of_a_gang_that_starts_are_held(self) -> None:
+        for one in self.backend.live.values():
+            gang, lease = one.spec.gang, one.lease
+            if gang is not None and lease is not None and one.attempt_id not in self.backend.begun:
+                assert not can_be_bound(lease.ports[gang.at])
 
     def charges(self) -> dict[str, int]:
         leases = {one.attempt_id: one.lease for one in self.backend.live.values()}

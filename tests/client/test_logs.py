@@ -23,7 +23,8 @@ import sys, types
 from sublet.cli import main
 from sublet.client.jobs import Job
 def status(job):
-    return types.SimpleNamespace(state=sys.stdin.readline().strip() or "finished", attempt_id="7.1")
+    state = sys.stdin.readline().strip() or "finished"
+    return types.SimpleNamespace(state=state, attempt_id="7.1", gang=())
 Job.status = status
 sys.argv = ["sublet", "logs", *sys.argv[1:]]
 sys.exit(main())

@@ -13,6 +13,7 @@ from sublet.domain.nursery import Nursery
 from sublet.policy.admission import Plan, plan
 from sublet.policy.capacity import Capacity, Holding
 from sublet.policy.groups import place
+from sublet.policy.growth import spare_main_memory
 from sublet.policy.wait_queue import Candidate, Part, WaitQueue
 from sublet.policy.wait_reasons import Reasons
 from sublet.units import MiB
@@ -199,6 +200,16 @@ def test_room_is_reserved_on_all_devices_of_a_group_that_has_waited_for_long() -
     assert [(grant.job, grant.device) for grant in made.grants] == [(9, "gpu2")]
 
 
+def test_room_that_is_reserved_for_a_group_is_no_spare_memory() -> None:
+    """All of it, not that of its largest part."""
+    empty = Capacity(device("cpu", 100 * MiB), 70 * MiB, holdings=(Holding(9, 30 * MiB),))
+    queue = WaitQueue([group(1, (40, ("cpu",)), (35, ("cpu",)))])
+    queue.led[1] = 0.0
+    queue.follow(plan([empty], queue, 100.0, RULES), 100.0)
+    assert queue.reserved == {"cpu": 1}
+    assert spare_main_memory([empty], queue) == -5 * MiB
+
+
 def test_a_group_with_a_part_that_no_device_can_give_reserves_nothing() -> None:
     queue = WaitQueue([group(1, (50, ("gpu0",)), (500, ("gpu1",)))])
     queue.led[1] = 0.0
@@ -206,10 +217,13 @@ def test_a_group_with_a_part_that_no_device_can_give_reserves_nothing() -> None:
     assert (made.grants, made.heads, made.reserved) == ((), (), {})
 
 
-def test_a_group_that_waits_is_explained_by_its_largest_part() -> None:
-    held = {"gpu1": (Holding(90, 60 * MiB),)}
+def test_a_group_that_waits_is_told_what_it_needs_in_all_and_what_there_is() -> None:
+    held = {"gpu1": (Holding(90, 60 * MiB, "train.py"),)}
     queue = WaitQueue([group(1, (10, ("gpu0",)), (50, ("gpu1",)))])
-    assert "needs 50.0 MiB on gpu1" in Reasons(capacities(held), queue, 0.0).why(1)
+    assert Reasons(capacities(held), queue, 0.0).why(1) == (
+        "its 2 tasks need 60.0 MiB at the same time; gpu0 has 64.0 MiB of 64.0 MiB free; "
+        "gpu1 has 40.0 MiB of 100 MiB free, held by #90 train.py 60.0 MiB"
+    )
 
 
 class Groups(RuleBasedStateMachine):

@@ -13,6 +13,7 @@ from sublet.broker import job_clients
 from sublet.broker.device_usage import DeviceUsage, UsageSample
 from sublet.broker.effects import ForgetAttempt, Learn
 from sublet.broker.events import AttemptEnded, NeverRan, WorkerStarted
+from sublet.broker.gangs import Gangs
 from sublet.broker.job_clients import JobClients, client_lives
 from sublet.broker.job_control import DOWN_CAME_FIRST, JobControl
 from sublet.broker.measurements import start_of
@@ -43,6 +44,7 @@ class Attempts:
     _usage: DeviceUsage
     _nested_leases: NestedLeases
     _estimator: SizeEstimator
+    _gangs: Gangs
     _clock: Clock
     _reactor: Reactor
     _home: Home
@@ -78,6 +80,7 @@ class Attempts:
         directory = str(self._home.runs / attempt_id)
         interrupted = self._control.take_interrupted(attempt_id)
         outcome = judge(job, ending, directory, self._neighbours(job, lease), interrupted)
+        outcome = self._gangs.judge(job, outcome)
         at, tick = self._clock.wall(), self._clock.now()
         lent = self._nested_leases.take_most(attempt_id)
         device = self._usage.devices.get(lease.device)
@@ -124,6 +127,8 @@ class Attempts:
         if job.spec.client is None:
             if stopping == CANCELLED:
                 self._control.withdraw(job, "`sublet cancel`", CANCELLED)
+            elif job.spec.gang is not None:
+                self._gangs.start_anew(job)
         elif stopping and not present:
             # Its client lives, as that of a pool does, and has hung up on this job.
             self._control.withdraw(job, job_clients.GONE)
@@ -146,7 +151,10 @@ class Attempts:
         if job.spec.client is not None and gone:
             return None
         larger = self._estimator.suggest(job, lease, outcome, self._usage.capacities)
-        return retry.again(job, outcome, larger)
+        if job.spec.gang is None:
+            return retry.again(job, outcome, larger)
+        own = retry.again(self._gangs.count_failures(job), outcome, larger)
+        return self._gangs.terms(job, outcome, own)
 
     def _neighbours(self, job: Job, lease: Lease) -> Neighbours:
         """Who else held memory on the job's device, to explain an out-of-memory."""

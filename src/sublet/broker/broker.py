@@ -28,11 +28,13 @@ from sublet.broker.effects import (
     SettleNested,
 )
 from sublet.broker.elastic_leases import ElasticLeases
+from sublet.broker.gangs import Gangs
 from sublet.broker.job_clients import JobClients
 from sublet.broker.job_control import JobControl
 from sublet.broker.ledger import Ledger
 from sublet.broker.nested_leases import NestedLeases
 from sublet.broker.planner import Planner
+from sublet.broker.ports import Ports
 from sublet.broker.queue import Queue
 from sublet.broker.requests import Requests
 from sublet.broker.size_estimates import SizeEstimator
@@ -93,6 +95,8 @@ class Broker:
             reactor,
             recently_ended.note,
         )
+        ports = Ports()
+        self.gangs = Gangs(self.work, self.control, ports, clock, reactor)
         self.attempts = Attempts(
             self.work,
             backend,
@@ -101,6 +105,7 @@ class Broker:
             usage,
             self.nested_leases,
             self.estimator,
+            self.gangs,
             clock,
             reactor,
             home,
@@ -114,6 +119,7 @@ class Broker:
             self.clients,
             usage,
             self.nested_leases,
+            ports,
             clock,
             reactor,
         )
@@ -128,6 +134,7 @@ class Broker:
             self.dependencies,
             self.control,
             self.clients,
+            ports,
             clock,
         )
         lacking: dict[int, str] = {}
@@ -169,6 +176,7 @@ class Broker:
             lacking,
         )
         takeover.take_over(self.work, backend, self.control, usage, self.queue, reactor)
+        self.gangs.adopt()
         self.nested_leases.adopt()
         self.elastic_leases.adopt()
         backend.sweep({job.attempt_id for job in self.state.jobs()})
@@ -191,12 +199,14 @@ class Broker:
         ones have left goes."""
         self.backend.sweep({job.attempt_id for job in self.state.jobs()})
         self.backend.close()
+        self.gangs.close()
         self.work.ledger.close()
 
     def settle(self) -> None:
         """After each turn: plan, commit, perform; and again, as long as that brings news."""
         work = self.work
         while work.pending:
+            self.gangs.note(work.uncommitted())
             # What was measured is committed first: the next of the same program is sized by it.
             if work.changed and not work.unlearned:
                 work.changed = False

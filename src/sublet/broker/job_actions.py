@@ -1,6 +1,6 @@
 """What people do to jobs that are there: cancel, pause, resume, retry."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -39,9 +39,11 @@ class JobActions:
         say what was done. With `retry`, the jobs get this environment.
 
         Whoever ends an array cannot know which of it have finished by then: those are passed over,
-        unless all have finished.
+        unless all have finished. A task of a gang stands for all of it.
         """
-        jobs = [self._work.job(number) for number in dict.fromkeys(numbers)]
+        named = [self._work.job(number) for number in dict.fromkeys(numbers)]
+        numbers = tuple(dict.fromkeys(number for job in named for number in whole(job)))
+        jobs = [self._work.job(number) for number in numbers]
         over = [job.id for job in jobs if verb != "retry" and isinstance(job.state, Finished)]
         passed = frozenset(over) if len(over) < len(jobs) else frozenset()
         for job in jobs:
@@ -98,6 +100,11 @@ class JobActions:
         return f"back in the queue, attempt {again.attempt}{_missing(job, environ)}"
 
 
+def whole(job: Job) -> Iterable[int]:
+    """The numbers of all jobs that start and end with this one."""
+    return (job.id,) if job.spec.gang is None else job.spec.gang.numbers
+
+
 def _sentences(done: list[tuple[Job, str]]) -> Iterator[str]:
     """One sentence for a job, or for several neighbours to which the same was done."""
     for how, pairs in groupby(done, lambda pair: pair[1]):
@@ -137,7 +144,7 @@ def _check(verb: Verb, job: Job) -> None:
         )
     if isinstance(job.state, Finished):
         if verb == "retry":
-            if job.spec.client is not None:
+            if job.spec.client is not None or (job.spec.gang and job.spec.gang.client):
                 raise BadRequest(
                     f"{what} ran in the foreground of a terminal that is gone.",
                     "Run the command again.",

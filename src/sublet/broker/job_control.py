@@ -90,9 +90,9 @@ class JobControl:
         self._interrupted.discard(attempt_id)
         return interrupted
 
-    def withdraw(self, job: Job, why: str, cause: Cause = "stopped") -> None:
+    def withdraw(self, job: Job, why: str, cause: Cause = "stopped", code: int = 143) -> None:
         """A job that holds nothing is not wanted any more."""
-        outcome = Outcome(cause, 143, message=why)
+        outcome = Outcome(cause, code, message=why)
         self.close_job(self._work.happened(Withdrawn(job.id, self._clock.wall(), outcome)))
 
     def end_inner(self, outer: Job) -> None:

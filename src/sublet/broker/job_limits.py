@@ -5,11 +5,11 @@ it is in the state, in the ledger, or on its way to a keeper.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from sublet.domain.history import Forecast
-from sublet.domain.job import JobSpec, Process, Surroundings
+from sublet.domain.job import JobSpec, Process, Role, Surroundings
 from sublet.domain.memory import Share
 from sublet.errors import BadRequest
 
@@ -19,6 +19,8 @@ _LONGEST_NAME = 200
 _LONGEST_LINE = 2000
 _MOST = 100_000
 _INT64 = 1 << 63
+MOST_IN_GANG = 64
+"""Tasks of the largest cluster."""
 
 
 def check(spec: JobSpec) -> None:
@@ -48,6 +50,29 @@ def check(spec: JobSpec) -> None:
     others = (*spec.after, *spec.after_ok)
     if len(others) > _MOST or any(not 0 <= number < _INT64 for number in others):
         raise _refusal("after", f"names at most {_MOST} jobs, by their numbers")
+
+
+def check_gang(
+    spec: JobSpec, roles: Sequence[tuple[Role, int]], owner: Process | None = None
+) -> None:
+    """Refuse a cluster that TensorFlow knows no use for, or that is no gang."""
+    if owner is not None:
+        _check_process(owner)
+    counts = dict(roles)
+    if len(counts) != len(roles) or any(count < 1 for count in counts.values()):
+        raise _refusal("cluster", "names each role once, with one task or more")
+    if not counts.get("chief") and not counts.get("worker"):
+        raise BadRequest("A cluster needs a worker or a chief.", "Write `--workers 2`.")
+    for role in ("chief", "evaluator"):
+        if counts.get(role, 0) > 1:
+            raise BadRequest(f"A cluster has one {role} at most.", f"Write `--{role} 1`.")
+    if sum(counts.values()) > MOST_IN_GANG:
+        raise BadRequest(
+            f"A cluster of {sum(counts.values())} tasks is too large.",
+            f"At most {MOST_IN_GANG} on one machine.",
+        )
+    if spec.service != "guaranteed" or spec.after or spec.after_ok or spec.within is not None:
+        raise _refusal("cluster", "is guaranteed, waits for no other jobs, and is in no lease")
 
 
 def check_forecast(forecast: Forecast) -> None:

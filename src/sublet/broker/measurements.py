@@ -191,9 +191,9 @@ class Measurements:
         self._lessons.clear()
 
     def _print(self, job: Job) -> Fingerprint:
-        """Taken once for each job: its script may be edited while it waits or runs. Number 0 is no
-        job yet."""
-        if not job.id:
+        """Taken once for each job: its script may be edited while it waits or runs. Without a
+        number above 0 it is no job yet."""
+        if job.id < 1:
             return fingerprint(job.spec)
         spec, known = self._prints.get(job.id, (None, None))
         if known is None or spec is not job.spec:
@@ -257,6 +257,8 @@ def fingerprint(spec: JobSpec) -> Fingerprint:
     name = spec.identity
     if spec.gpus is not None and spec.gpus > 1:
         name += f" on {spec.gpus} GPUs"  # Each has its part of what one would have.
+    if spec.gang is not None:
+        name += f" as {spec.gang.role}"  # A parameter server needs what a worker does not.
     args = tuple(word.decode(errors="replace") for word in program.args)
     batch, shape = read_batch(args)
     text = _digest(target) if program.kind == "script" else ""

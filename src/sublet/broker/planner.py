@@ -11,6 +11,7 @@ from sublet.broker.events import Granted
 from sublet.broker.job_clients import JobClients
 from sublet.broker.job_control import JobControl
 from sublet.broker.nested_leases import NestedLeases
+from sublet.broker.ports import Ports
 from sublet.broker.queue import Queue
 from sublet.broker.unit_of_work import UnitOfWork
 from sublet.clock import Clock
@@ -34,6 +35,7 @@ class Planner:
     _dependencies: Dependencies
     _control: JobControl
     _clients: JobClients
+    _ports: Ports
     _clock: Clock
 
     @property
@@ -62,8 +64,13 @@ class Planner:
         by_job: dict[int, list[Grant]] = {}
         for grant in plan.grants:
             by_job.setdefault(grant.job, []).append(grant)
+        ports: dict[int, tuple[int, ...]] = {}
         for number, grants in by_job.items():
-            self._grant(self._work.state[number], grants)
+            job = self._work.state[number]
+            gang = job.spec.gang
+            if gang is not None and gang.first not in ports:
+                ports[gang.first] = self._ports.choose(gang)
+            self._grant(job, grants, ports[gang.first] if gang is not None else ())
         for preemption in plan.preempt:
             self._control.stop(self._work.state[preemption.job], "preempted")
         self._control.end_nurseries(plan.nurseries)
@@ -76,8 +83,8 @@ class Planner:
         for number in present:
             self._clients.send_if_new(number, messages.Waits(reasons.why(number, estimate=False)))
 
-    def _grant(self, job: Job, grants: list[Grant]) -> None:
-        """Give the job its lease, or one on each of several devices."""
+    def _grant(self, job: Job, grants: list[Grant], ports: tuple[int, ...]) -> None:
+        """Give the job its lease, or one on each of several devices; `ports` are its gang's."""
         outer = self._work.state[job.spec.within].lease if job.spec.within is not None else None
         cpus = self._processors(job)
         lease, *also = [
@@ -92,7 +99,7 @@ class Planner:
             )
             for grant in sorted(grants, key=lambda grant: self._place(job, grant.device))
         ]
-        lease = replace(lease, also=tuple(also))
+        lease = replace(lease, also=tuple(also), ports=ports)
         self._usage.expect_end(job, self._clock.now())
         self._work.decided(
             job,

@@ -11,10 +11,10 @@ from sublet.broker.arrays import Arrays
 from sublet.broker.dependencies import Dependencies
 from sublet.broker.size_estimates import SizeEstimator
 from sublet.broker.state import State
-from sublet.domain.job import Job, Waiting
+from sublet.domain.job import Gang, Job, Waiting
 from sublet.policy.capacity import Capacity
 from sublet.policy.growth import spare_main_memory
-from sublet.policy.wait_queue import WaitQueue
+from sublet.policy.wait_queue import Candidate, WaitQueue
 
 _NAMED = 3
 _SLICE = 25
@@ -46,6 +46,8 @@ class Queue:
         self._dependents: dict[int, set[int]] = {}
         """The same the other way round."""
         self._arrays = Arrays()
+        self._gangs: dict[int, Gang] = {}
+        """The gangs of live jobs, by job."""
         self._came: dict[int, tuple[float, float]] = {}
         for job in state.jobs():
             self.touch(job.id)
@@ -91,7 +93,9 @@ class Queue:
                     self._leave(number)
                     continue
                 self._join(job)
-                if not isinstance(job.state, Waiting):
+                if job.spec.gang is not None:
+                    self._put_gang(job.spec.gang, capacities)
+                elif not isinstance(job.state, Waiting):
                     self.wait_queue.take(number)
                 elif self._dependencies.hopeless(job):
                     hopeless[number] = job
@@ -103,8 +107,24 @@ class Queue:
                         self.wait_queue.put(one)
         return list(hopeless.values())
 
+    def _put_gang(self, gang: Gang, capacities: tuple[Capacity, ...]) -> None:
+        """Have a gang in the queue while all of its jobs wait, as one candidate."""
+        ones: list[Candidate] = []
+        for number in gang.numbers:
+            job = self._state.get(number)
+            if job is None or not isinstance(job.state, Waiting):
+                self.wait_queue.take(gang.first)
+                return
+            since, held = self._since(job), self._held(job)
+            ones.append(self._estimator.candidate(job, capacities, since, held))
+        together = self._estimator.together(ones, capacities)
+        if together != self.wait_queue.get(gang.first):
+            self.wait_queue.put(together)
+
     def _join(self, job: Job) -> None:
         """Remember whom it waits for, and its place in its array."""
+        if job.spec.gang is not None:
+            self._gangs[job.id] = job.spec.gang
         if job.id not in self._after:
             self._after[job.id] = (*job.spec.after, *job.spec.after_ok)
             for other in self._after[job.id]:
@@ -116,7 +136,8 @@ class Queue:
 
     def _leave(self, number: int) -> None:
         """It is not live any more: others may be able to start."""
-        self.wait_queue.take(number)
+        gang = self._gangs.pop(number, None)
+        self.wait_queue.take(number if gang is None else gang.first)
         self._estimator.forget(number)
         self._came.pop(number, None)
         for other in self._after.pop(number, ()):

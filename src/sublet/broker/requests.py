@@ -25,7 +25,7 @@ from sublet.broker.unit_of_work import UnitOfWork
 from sublet.broker.visible_devices import with_wish
 from sublet.clock import Clock
 from sublet.domain.history import Forecast
-from sublet.domain.job import Finished, Job, JobSpec, Running, Starting, Task, Waiting
+from sublet.domain.job import Finished, Gang, Job, JobSpec, Running, Starting, Task, Waiting
 from sublet.errors import BadRequest, SubletError, WorldError
 from sublet.formats import packets
 from sublet.home import Home
@@ -158,8 +158,10 @@ class Requests:
         if twin is not None:
             # The first of an array may be gone from the live ones.
             first = twin.spec.task.array if twin.spec.task else twin.id
-            count = max(1, len(request.indexes))
-            connection.reply(messages.Queued(tuple(range(first, first + count))))
+            numbers = range(first, first + max(1, len(request.indexes)))
+            if twin.spec.gang is not None:
+                numbers = twin.spec.gang.numbers
+            connection.reply(messages.Queued(tuple(numbers)))
             return
         spec = request.spec
         if spec.client is not None or spec.task is not None or spec.within is not None:
@@ -172,19 +174,40 @@ class Requests:
             )
         spec = self._wish(spec)
         self._check(spec)
-        jobs = []
-        first = self._work.next_id
+        jobs = self._gang(spec, request) if request.roles else self._array(spec, request)
+        for job in jobs[:-1]:
+            self._work.decided(None, Submitted(job))
+        queued = messages.Queued(tuple(job.id for job in jobs))
+        self._work.decided(None, Submitted(jobs[-1]), ConfirmQueued(queued))
+        self._clients.submitted(jobs[-1].id, connection)
+
+    def _array(self, spec: JobSpec, request: messages.Submit) -> list[Job]:
+        """One job for each index, or a single one."""
+        jobs, first = [], self._work.next_id
         for index in request.indexes or (None,):
             task = None if index is None else Task(first, index, request.at_once)
             name = spec.name if index is None else f"{spec.name}[{index}]"
             jobs.append(
                 self._new(msgspec.structs.replace(spec, name=name, task=task), request.token)
             )
-        for job in jobs[:-1]:
-            self._work.decided(None, Submitted(job))
-        queued = messages.Queued(tuple(job.id for job in jobs))
-        self._work.decided(None, Submitted(jobs[-1]), ConfirmQueued(queued))
-        self._clients.submitted(jobs[-1].id, connection)
+        return jobs
+
+    def _gang(self, spec: JobSpec, request: messages.Submit) -> list[Job]:
+        """One job for each task of a cluster, if there could ever be room for all of them."""
+        job_limits.check_gang(spec, request.roles, request.owner)
+        if request.indexes:
+            raise BadRequest("A cluster cannot be an array.", "Submit one for each index.")
+        gang = Gang(self._work.next_id, request.roles, 0, request.owner)
+        specs = []
+        for at, (role, index) in enumerate(gang.tasks):
+            name, own = f"{spec.name}[{role} {index}]", msgspec.structs.replace(gang, at=at)
+            one = msgspec.structs.replace(spec, name=name, gang=own, spread=True)
+            if role == "ps":  # It keeps variables, and computes next to nothing.
+                one = msgspec.structs.replace(one, device="cpu", wished=False, gpus=None)
+            specs.append(one)
+        capacities = self._usage.capacities()
+        self._estimator.check_gang(specs, capacities)
+        return [self._new(one, request.token) for one in specs]
 
     def _lease_in_process(self, connection: ClientConnection, spec: JobSpec, token: str) -> None:
         in_process = spec.in_process

@@ -16,6 +16,7 @@ from sublet.domain.memory import Between
 from sublet.errors import BadRequest, TooLarge
 from sublet.policy import sizing
 from sublet.policy.capacity import Capacity, eligible, most_ever
+from sublet.policy.groups import too_large
 from sublet.policy.offers import never, offers
 from sublet.policy.wait_queue import Candidate, Offer, Part
 from sublet.units import MiB, written_bytes
@@ -95,6 +96,27 @@ class SizeEstimator:
             parts=parts,
             nursery=known.nursery,
         )
+
+    def together(self, ones: list[Candidate], capacities: tuple[Capacity, ...]) -> Candidate:
+        """The jobs of a gang as one candidate, held if they can never run at the same time."""
+        found = Candidate.together(ones)
+        lacking = "" if found.held else too_large(found, capacities)
+        return replace(found, held=found.held or lacking)
+
+    def check_gang(self, specs: list[JobSpec], capacities: tuple[Capacity, ...]) -> None:
+        """Refuse a gang of which a task, or the whole, can never run."""
+        ones: list[Candidate] = []
+        for at, spec in enumerate(specs):
+            self.check(spec, capacities)
+            # Number 0 and below are no jobs: nothing is remembered of them.
+            ones.append(self.candidate(Job(-at, "", spec, 0.0, Waiting(0.0)), capacities, 0.0, ""))
+            self.forget(-at)
+        found = Candidate.together(ones)
+        if why := found.held or too_large(found, capacities):
+            raise TooLarge(
+                f"This cluster of {len(specs)} tasks {why}.",
+                "Ask for fewer tasks, or for less --memory.",
+            )
 
     def expected(self, job: Job) -> float | None:
         """Seconds that it will run for, as far as anybody can tell: as it did before, and no longer

@@ -10,6 +10,7 @@ from functools import cached_property
 import sublet
 from sublet.backends.backend import Backend
 from sublet.broker.device_usage import DeviceUsage, in_use
+from sublet.broker.job_actions import whole
 from sublet.broker.queue import Queue
 from sublet.broker.size_estimates import SizeEstimator
 from sublet.broker.unit_of_work import UnitOfWork
@@ -35,6 +36,7 @@ _BLIND = (
     "beside their ceilings is estimated"
 )
 _JUST_CAME = "just submitted"
+_WAITS_FOR_GANG = "starts again when all tasks of its cluster have ended"
 _NO_FENCE = "the fence is off (`--fence`)"
 
 
@@ -154,12 +156,14 @@ class Snapshots:
 
     def _rows(self, jobs: list[Job]) -> tuple[JobRow, ...]:
         queue, now = self._queue.wait_queue, self._clock.now()
-        waiting = [job.id for job in jobs if job.id in queue]
+        waiting = list(dict.fromkeys(place for job in jobs if (place := queued_as(job)) in queue))
         reasons = Reasons(self._usage.capacities(), queue, now, waiting) if waiting else None
-        return tuple(self._job_row(job, now, reasons if job.id in queue else None) for job in jobs)
+        return tuple(
+            self._job_row(job, now, reasons if queued_as(job) in queue else None) for job in jobs
+        )
 
     def _job_row(self, job: Job, now: float, reasons: Reasons | None) -> JobRow:
-        spec, state, held = job.spec, job.state, job.holds
+        spec, state, held, gang = job.spec, job.state, job.holds, job.spec.gang
         outcome = state.outcome if isinstance(state, Finished) else None
         lease = state.lease if isinstance(state, Finished) else job.lease
         usages = read_usage(str(self._home.runs / job.attempt_id)) if held is not None else []
@@ -177,7 +181,7 @@ class Snapshots:
             priority=spec.priority,
             service=spec.service,
             memory=str(spec.memory),
-            starts_in=reasons.start(job.id) if reasons else None,
+            starts_in=reasons.start(queued_as(job)) if reasons else None,
             ends_in=ends_in if ends_in > 0 and isinstance(state, Running) else None,
             device=lease.device if lease else spec.device,
             ceiling=lease.ceiling if lease else None,
@@ -204,6 +208,10 @@ class Snapshots:
             foreground=spec.client is not None,
             within=spec.within,
             cards=_cards(lease, usages, outcome),
+            gang=tuple(gang.numbers) if gang else (),
+            role=gang.role if gang else "",
+            role_index=gang.index if gang else None,
+            port=lease.ports[gang.at] if gang and lease and gang.role != "evaluator" else None,
         )
 
     def _reason(self, job: Job, reasons: Reasons | None) -> str:
@@ -216,7 +224,9 @@ class Snapshots:
                 return f"resume it with `sublet resume {job.id}`"
         if job.holds is not None:
             return job.holds.stopping or self._lacking.get(job.id, "")
-        return reasons.why(job.id) if reasons else _JUST_CAME
+        if reasons is not None:
+            return reasons.why(queued_as(job))
+        return _JUST_CAME if job.spec.gang is None or job.attempt == 1 else _WAITS_FOR_GANG
 
     def _lease_row(self, job: Job, facts: dict[str, DeviceFacts]) -> LeaseRow:
         state = job.holds
@@ -265,7 +275,7 @@ class Snapshots:
 
     def _waiting_rows(self) -> tuple[WaitingRow, ...]:
         jobs = self._first_waiting(_MOST_SHOWN)
-        numbers = [job.id for job in jobs]
+        numbers = list(dict.fromkeys(map(queued_as, jobs)))
         queue, now = self._queue.wait_queue, self._clock.now()
         reasons = Reasons(self._usage.capacities(), queue, now, numbers)
         return tuple(
@@ -275,7 +285,7 @@ class Snapshots:
                 memory=str(job.spec.memory),
                 device=job.spec.device,
                 since=job.state.since,
-                reason=reasons.why(job.id),
+                reason=reasons.why(queued_as(job)),
                 foreground=job.spec.client is not None,
             )
             for job in jobs
@@ -285,8 +295,9 @@ class Snapshots:
     def _first_waiting(self, count: int) -> list[Job]:
         """The jobs that waited at the last plan and still do."""
         candidates = itertools.islice(self._queue.wait_queue, count)
-        found = (self._state.get(candidate.job) for candidate in candidates)
-        return [job for job in found if job is not None]
+        firsts = (self._state.get(candidate.job) for candidate in candidates)
+        jobs = (self._state.get(number) for job in firsts if job for number in whole(job))
+        return [job for job in jobs if job is not None]
 
 
 def _cards(
@@ -304,6 +315,11 @@ def _cards(
         CardRow(one.device, one.ceiling, one.charge, now, peak)
         for one, (now, peak) in zip(lease.all, used, strict=True)
     )
+
+
+def queued_as(job: Job) -> int:
+    """The number under which it stands in the queue: a gang has one for all of its jobs."""
+    return job.id if job.spec.gang is None else job.spec.gang.first
 
 
 def state_name(job: Job) -> str:

@@ -10,6 +10,7 @@ from sublet.broker.device_usage import DeviceUsage
 from sublet.broker.events import Postponed
 from sublet.broker.job_clients import JobClients
 from sublet.broker.nested_leases import NestedLeases
+from sublet.broker.ports import Ports
 from sublet.broker.unit_of_work import UnitOfWork
 from sublet.clock import Clock
 from sublet.domain.job import Job, Starting
@@ -47,6 +48,7 @@ class Starts:
     _clients: JobClients
     _usage: DeviceUsage
     _nested_leases: NestedLeases
+    _ports: Ports
     _clock: Clock
     _reactor: Reactor
 
@@ -82,6 +84,11 @@ class Starts:
             return
         if job.spec.in_process is None and self._setback(job):
             self._postpone(job)  # Another one of the same turn has failed just now.
+            return
+        gang = job.spec.gang
+        if gang is not None and not self._ports.keep(number, job.state.lease.ports[gang.at]):
+            # Somebody took it while no broker ran: the gang starts again, with other ports.
+            self._postpone(job)
             return
         devices = [self._usage.devices[lease.device] for lease in job.state.lease.all]
         steps = _steps(job)

@@ -50,7 +50,7 @@ def _called(name: str, option: str) -> list[int]:
     alike = [row for row in alike if row.state != "finished"] or alike
     if not alike:
         raise BadRequest(f"{option}{name!r} is neither a job number nor a job's name.", _EXAMPLE)
-    if len({row.id if row.array is None else -row.array for row in alike}) > 1:
+    if len({row.gang or (row.id if row.array is None else -row.array) for row in alike}) > 1:
         numbers = ", ".join(f"#{row.id}" for row in alike[:_SHOWN])
         more = f" and {len(alike) - _SHOWN} more" if len(alike) > _SHOWN else ""
         raise BadRequest(f"{len(alike)} jobs are named {name!r}: {numbers}{more}.", _EXAMPLE)

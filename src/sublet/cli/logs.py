@@ -8,11 +8,14 @@ import click
 
 from sublet.cli import pipe_closed
 from sublet.cli.job_numbers import complete, read_number
-from sublet.client.jobs import Job
+from sublet.cli.launch import show_cluster
+from sublet.client.jobs import Job, listing
 from sublet.client.logs import JobLogs, Output, Stream
+from sublet.errors import BadRequest
 from sublet.home import Home
 from sublet.keeper.output_files import Gap
 from sublet.units import format_bytes, parse_seconds
+from sublet.wire.rows import JobRow
 
 
 @click.command("logs")
@@ -38,6 +41,9 @@ from sublet.units import format_bytes, parse_seconds
 @click.option(
     "--stderr", "only", flag_value="stderr", help="Show stderr only (jobs submitted with --split)."
 )
+@click.option(
+    "--task", metavar="ROLE:N", help="Of a cluster, show this task alone, such as worker:0."
+)
 def command(
     job: str,
     follow: bool,
@@ -45,16 +51,30 @@ def command(
     since: str | None,
     attempt: int | None,
     only: Stream | None,
+    task: str | None,
 ) -> int:
-    """Show the output of a submitted job, byte for byte.
+    """Show the output of a submitted job, byte for byte; of a cluster, all tasks line by line.
 
     \b
     sublet logs 13
     sublet logs -f -n 20 13
     sublet logs --since 10min 13
+    sublet logs --task worker:0 13
     """
     number = read_number(job)
-    logs = JobLogs(Home.find().path / "logs", number, Job(number).status)
+    row = Job(number).status()
+    if row.gang and not task:
+        if attempt is not None or tail is not None or since is not None or only is not None:
+            raise BadRequest(
+                f"#{number} is a cluster of {len(row.gang)} tasks.",
+                "Name one of them: `--task worker:0`.",
+            )
+        return show_cluster(row.gang, follow)
+    known = [row]
+    if task:
+        number, known = _find_task(row, task), []
+    find = Job(number).status
+    logs = JobLogs(Home.find().path / "logs", number, lambda: known.pop() if known else find())
     show = logs.follow if follow else logs.read
     moment = None if since is None else time.time() - parse_seconds(since)
     try:
@@ -67,6 +87,19 @@ def command(
     except BrokenPipeError:
         return pipe_closed()
     return 0
+
+
+def _find_task(row: JobRow, task: str) -> int:
+    """The job of this task in the same cluster."""
+    role, _, index = task.replace(" ", ":").partition(":")
+    rows = listing(row.gang).rows if row.gang else ()
+    for one in rows:
+        if one.role == role and str(one.role_index) == (index or "0"):
+            return one.id
+    tasks = ", ".join(f"{one.role}:{one.role_index}" for one in rows)
+    raise BadRequest(
+        f"#{row.id} has no task {task!r}.", f"It has {tasks}." if tasks else "It is no cluster."
+    )
 
 
 def _write(output: Output, only: Stream | None) -> None:

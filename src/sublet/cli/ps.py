@@ -7,7 +7,7 @@ import click
 
 from sublet.cli.job_numbers import complete, read_numbers
 from sublet.cli.terminal_text import print_json, say
-from sublet.client.jobs import listing
+from sublet.client.jobs import listing, with_gangs
 from sublet.views.job_table import details, draw
 from sublet.views.table import width_of
 
@@ -27,8 +27,11 @@ _ALL = 10**9
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("jobs", nargs=-1, metavar="[JOBS]...", shell_complete=complete)
 def command(everything: bool, as_json: bool, jobs: tuple[str, ...]) -> int:
-    """List running, waiting and finished jobs. With one JOB, show everything about it."""
+    """List running, waiting and finished jobs. With one JOB, show everything about it, or all tasks
+    of its cluster."""
     numbers = read_numbers(jobs)
+    if len(numbers) == 1:
+        numbers = with_gangs(numbers)
     live, finished = (_ALL, 1000) if everything else (_LIVE, _FINISHED)
     if as_json or everything or numbers:
         found = listing(numbers, live, finished)

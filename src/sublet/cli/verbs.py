@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 VERBS = {
     "run": "Run a program under a lease, in the foreground.",
     "submit": "Queue a program.",
+    "launch": "Run a tf.distribute cluster on this machine.",
     "ps": "List running, waiting and finished jobs.",
     "logs": "Show the output of a job.",
     "wait": "Wait for jobs to finish.",
@@ -118,6 +119,7 @@ def cli() -> None:
     \b
     sublet run train.py --epochs 3     like `python train.py`, but leased and warm
     sublet submit train.py             the same, in the queue
+    sublet launch --workers 2 train.py a tf.distribute cluster
     sublet ps                          running, waiting and finished jobs
     sublet logs -f 13                  the output of a job
     sublet probe train.py              how much memory it would need

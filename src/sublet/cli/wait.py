@@ -21,8 +21,11 @@ from sublet.wire.rows import JobRow
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.argument("jobs", nargs=-1, required=True, metavar="JOBS...", shell_complete=complete)
 def command(timeout: str | None, as_json: bool, jobs: tuple[str, ...]) -> int:
-    """Wait until JOBS have finished. Exits with the first exit code that is not 0."""
-    numbers = read_numbers(jobs)
+    """Wait until JOBS have finished. Exits with the first exit code that is not 0.
+
+    A task of a cluster stands for the cluster.
+    """
+    numbers = queue.with_gangs(read_numbers(jobs))
     seconds = None if timeout is None else parse_seconds(timeout)
 
     def show(row: JobRow) -> None:
@@ -37,4 +40,4 @@ def command(timeout: str | None, as_json: bool, jobs: tuple[str, ...]) -> int:
         return 124
     if as_json:
         print_json({"jobs": rows})
-    return next((row.code for row in rows if row.code), 0)
+    return queue.exit_code(rows)

@@ -123,6 +123,27 @@ def listing(numbers: tuple[int, ...] = (), live: int = 40, finished: int = 5) ->
     return ask(AskJobs(numbers, live, finished), Jobs)
 
 
+def with_gangs(numbers: Sequence[int]) -> tuple[int, ...]:
+    """These jobs; a task of a cluster stands for all of it."""
+    rows = listing(tuple(numbers)).rows
+    return tuple(dict.fromkeys(number for row in rows for number in row.gang or (row.id,)))
+
+
+def exit_code(rows: Sequence[JobRow]) -> int:
+    """The first exit code that is not 0; of a cluster, that of the task that failed first."""
+    if (failed := next((row for row in rows if row.code), None)) is None:
+        return 0
+    first = first_failure([row for row in rows if row.gang and row.gang == failed.gang])
+    return (first or failed).code or 0
+
+
+def first_failure(rows: Sequence[JobRow]) -> JobRow | None:
+    """The task of a cluster that failed first; None if none has. Those that were ended because of
+    it have not failed."""
+    failed = [row for row in rows if row.code]
+    return min(failed, key=lambda row: (row.cause == "stopped", row.since, row.id), default=None)
+
+
 def act(verb: Verb, numbers: Sequence[int]) -> tuple[str, ...]:
     """Do this to all of these jobs, or to none; finished ones may be passed over. Returns what was
     done, a sentence for each job."""

@@ -91,8 +91,20 @@ class Gang(Struct, frozen=True):
     """The number of the first job; it names the gang, too."""
     roles: tuple[tuple[Role, int], ...]
     """How many tasks there are of each role."""
+    at: int = 0
+    """The place of this job among them."""
     client: Process | None = None
     """The gang ends when this process does; None if it waits and runs on its own."""
+
+    @property
+    def role(self) -> Role:
+        """What this job does in it."""
+        return self.tasks[self.at][0]
+
+    @property
+    def index(self) -> int:
+        """Its number among those of its role."""
+        return self.tasks[self.at][1]
 
     @property
     def tasks(self) -> tuple[tuple[Role, int], ...]:
@@ -103,10 +115,6 @@ class Gang(Struct, frozen=True):
     def numbers(self) -> range:
         """The numbers of its jobs."""
         return range(self.first, self.first + sum(count for _, count in self.roles))
-
-    def task(self, number: int) -> tuple[Role, int]:
-        """Role and index of the job with this number."""
-        return self.tasks[number - self.first]
 
 
 Priority = Literal["high", "normal", "low"]

@@ -32,6 +32,9 @@ class Lease(Struct, frozen=True):
     also: tuple["Lease", ...] = ()
     """The job's leases on other devices, which were granted with this one and end with it."""
 
+    ports: tuple[int, ...] = ()
+    """For a task of a gang: the ports of all its tasks, in their order; 0 where there was none."""
+
     @property
     def all(self) -> tuple["Lease", ...]:
         """The job's leases, one on each of its devices."""

@@ -82,6 +82,8 @@ class WorkerSpec(ProgramSpec):
     """The most processes and threads, where a control group can hold them."""
     broker: BrokerSpec
     logs: LogSpec | None
+    port: NotRequired[int]
+    """The port that is held for a task of a cluster; 0 if none is."""
 
 
 def write(directory: str, spec: WorkerSpec) -> None:

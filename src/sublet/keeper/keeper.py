@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from ..formats import attempt_files, packets, worker_spec
 from ..formats.worker_spec import WorkerSpec
-from . import process_tree, subreaper, witness
+from . import held_port, process_tree, subreaper, witness
 from .cgroup import Cgroup
 from .supervisor import Supervisor, identity
 from .worker import enter, run_cold
@@ -103,6 +103,8 @@ def _keep(
     spec = worker_spec.read(order.directory)
     if spec is None or not attempt_files.claim(order.directory, own):
         return False
+    # Until the tree is gone; whoever has ordered us holds it until we say that we do.
+    port = _hold_port(spec.get("port", 0))
     supervisor = Supervisor(order.directory, spec, own, worker, how, group, order.link, its_witness)
     packets.send(its_witness, {"keeps": worker, "directory": order.directory})
     supervisor.introduce()
@@ -110,7 +112,17 @@ def _keep(
     channel.close()
     packets.close(order.streams)
     supervisor.run()
+    if port is not None:
+        port.close()
     return True
+
+
+def _hold_port(number: int) -> socket.socket | None:
+    """Hold the port on which a task of a cluster is to listen."""
+    try:
+        return held_port.hold(number) if number else None
+    except OSError:
+        return None  # Somebody listens there: the program will say so itself.
 
 
 def main() -> None:

@@ -1,9 +1,11 @@
 """Where the leases of a group go: a device for each of them, or nowhere. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from sublet.policy.wait_queue import Offer, Part
+from sublet.policy.capacity import Capacity, most_ever
+from sublet.policy.wait_queue import Candidate, Offer, Part
+from sublet.units import format_bytes
 
 _MOST_STEPS = 5_000
 """Tries after which a group counts as not fitting: the search grows exponentially with its size."""
@@ -30,6 +32,16 @@ def place(
     ordered = sorted(parts, key=lambda part: (-_smallest(part), part.job))
     search = _Search(ordered, left, spread)
     return tuple(search.placed) if search.run(0) else None
+
+
+def too_large(group: Candidate, capacities: Iterable[Capacity]) -> str:
+    """Why a group has no room even on empty devices, in words; empty if it has."""
+    ever = {one.device.id: most_ever(one, 0, group.nursery) for one in capacities}
+    if place(group.parts, ever, group.spread) is not None:
+        return ""
+    least = sum(map(_smallest, group.parts))
+    most = ", ".join(f"{name} {format_bytes(max(0, ever[name]))}" for name in group.devices)
+    return f"needs {format_bytes(least)} at the same time; there can be: {most}"
 
 
 class _Search:

@@ -155,9 +155,15 @@ def _spare(capacity: Capacity, queue: WaitQueue) -> int:
 
 
 def _charge(queue: WaitQueue, job: int, name: str) -> int:
+    """What it would be charged there; of a gang, all of its jobs that could go there."""
     one = queue.get(job)
-    offers = one.offers if one is not None else ()
-    return next((offer.charge for offer in offers if name in offer.devices), 0)
+    if one is None:
+        return 0
+    asked = {part.job: part.offers for part in one.parts} or {job: one.offers}
+    return sum(
+        next((offer.charge for offer in offers if name in offer.devices), 0)
+        for offers in asked.values()
+    )
 
 
 def _opportunistic(capacity: Capacity, asker: int) -> list[Holding]:

@@ -96,7 +96,7 @@ class Candidate(Struct, frozen=True):
     def together(cls, ones: Sequence["Candidate"]) -> "Candidate":
         """One candidate for jobs that start all together or not at all; the first gives it its
         name and its place."""
-        parts = tuple(Part(one.job, one.offers) for one in ones)
+        parts = tuple(part for one in ones for part in one.parts or (Part(one.job, one.offers),))
         runs = [one.expected for one in ones if one.expected is not None]
         return replace(
             ones[0],

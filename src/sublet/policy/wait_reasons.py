@@ -57,12 +57,15 @@ class Reasons:
             return "no device can give it what it needs"
         offer, capacity = closest
         several = sum(part.job == one.job for part in one.parts)
+        gang = len({part.job for part in one.parts}) > 1
         parts = self._each(one, several) if several > 1 else [self._lacks(one, offer, capacity)]
+        if gang:
+            parts = self._together(one)
         if ahead := self._ahead.get(job, 0):
             parts.append(f"{ahead} job{'s' * (ahead != 1)} ahead")
         if estimate and (start := self.start(job)) is not None:
             parts.append(_about(start))
-        if several < 2 and (holders := self._holders[capacity.device.id]):
+        if several < 2 and not gang and (holders := self._holders[capacity.device.id]):
             parts.append(f"held by {holders}")
         return "; ".join(parts)
 
@@ -99,6 +102,23 @@ class Reasons:
                 reserved = self._queue.reserved.get(name)
                 text += f", kept for #{reserved}" if reserved not in (None, one.job) else ""
             parts.append(text)
+        return parts
+
+    def _together(self, one: Candidate) -> list[str]:
+        """What the jobs of a gang need at the same time, and what their devices have."""
+        least = sum(min(offer.charge for offer in part.offers) for part in one.parts)
+        parts = [f"its {len(one.parts)} tasks need {format_bytes(least)} at the same time"]
+        for name in one.devices:
+            if (capacity := self._capacities.get(name)) is None:
+                continue
+            text = f"{name} has {self._free[name]}"
+            if capacity.fault is not None:
+                text = f"{name} cannot be used: {capacity.fault}"
+            elif holders := self._holders[name]:
+                text += f", held by {holders}"
+            parts.append(text)
+        if one.job in self._queue.reserved.values():
+            parts.append("the room is kept for it")
         return parts
 
     def _lacks(self, one: Candidate, offer: Offer, capacity: Capacity) -> str:

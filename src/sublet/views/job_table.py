@@ -30,11 +30,12 @@ _SHORT_CAUSES = {"lease exceeded": "memory", "time limit": "time", "lost": "lost
 def draw(jobs: Jobs, now: float, width: int, live: int, finished: int) -> str:
     """A table with at most so many lines of live and of finished jobs, and what it leaves out.
 
-    Neighbours of one array that are alike share a line.
+    Neighbours of one array or cluster that are alike share a line; the tasks of a cluster are
+    neighbours.
     """
     if not jobs.rows:
         return "no jobs; try: sublet submit train.py"
-    groups = [list(group) for _, group in groupby(jobs.rows, _likeness)]
+    groups = [list(group) for _, group in groupby(_with_their_gangs(jobs.rows), _likeness)]
     ended = [group for group in groups if group[0].state == "finished"]
     others = [group for group in groups if group[0].state != "finished"]
     shown = [*ended[-finished:], *others[:live]]
@@ -50,6 +51,17 @@ def draw(jobs: Jobs, now: float, width: int, live: int, finished: int) -> str:
     elif len(ended) > finished:
         lines.append("more have ended: sublet ps --all")
     return "\n".join(lines)
+
+
+def _with_their_gangs(rows: Sequence[JobRow]) -> list[JobRow]:
+    """The rows with those of one cluster side by side, where the last of them stands."""
+    at = {_cluster(row): place for place, row in enumerate(rows)}
+    return sorted(rows, key=lambda row: (row.state != "finished", at[_cluster(row)], row.id))
+
+
+def _cluster(row: JobRow) -> tuple[object, ...]:
+    """What the tasks of a cluster have in common; those that have finished stand apart."""
+    return (row.gang or (row.id,), row.state == "finished")
 
 
 def sentence(row: JobRow) -> str:
@@ -105,6 +117,7 @@ def _facts(row: JobRow, now: float) -> Iterator[tuple[str, str]]:
         ("priority", row.priority if row.priority != "normal" else ""),
         ("after", " ".join(f"#{number}" for number in row.after)),
         ("array", "" if row.array is None else f"#{row.array}, index {row.index}"),
+        ("cluster", _place_in_cluster(row)),
         ("within", "" if row.within is None else f"the lease of #{row.within}"),
         ("see", f"sublet explain {row.id}" + ("" if row.foreground else f"; sublet logs {row.id}")),
     ]
@@ -124,9 +137,10 @@ def state(row: JobRow) -> str:
 
 def _likeness(row: JobRow) -> tuple[object, ...]:
     """What the jobs of one line have in common."""
-    if row.array is None or not (row.state == "waiting" or state(row) in ("done", "cancelled")):
+    array = row.array if row.array is not None else row.gang or None
+    if array is None or not (row.state == "waiting" or state(row) in ("done", "cancelled")):
         return (row.id,)
-    return (row.array, row.state, row.cause, row.reason if row.state == "waiting" else "")
+    return (array, row.state, row.cause, row.reason if row.state == "waiting" else "")
 
 
 def _cells(group: Sequence[JobRow], now: float) -> list[str]:
@@ -137,6 +151,8 @@ def _cells(group: Sequence[JobRow], now: float) -> list[str]:
     if row.state == "waiting" or (row.state == "paused" and row.ceiling is None):
         return [*cells, plain(row.reason)]
     if len(group) > 1:
+        if row.gang:
+            return [*cells, f"{len(group)} tasks of cluster #{row.gang[0]}"]
         return [*cells, f"{len(group)} jobs of array #{row.array}"]
     return [
         *cells,
@@ -146,6 +162,13 @@ def _cells(group: Sequence[JobRow], now: float) -> list[str]:
         _exit(row),
         _note(row),
     ]
+
+
+def _place_in_cluster(row: JobRow) -> str:
+    if not row.gang:
+        return ""
+    port = f", port {row.port}" if row.port is not None else ""
+    return f"#{row.gang[0]}, {row.role} {row.role_index} of {len(row.gang)} tasks{port}"
 
 
 def _elapsed(row: JobRow, now: float) -> str:
@@ -183,6 +206,8 @@ def _note(row: JobRow) -> str:
         parts.append(f"grew from {format_bytes(row.floor)}")
     if row.within is not None:
         parts.append(f"in #{row.within}")
+    if row.gang and row.state != "finished":
+        parts.append(f"cluster #{row.gang[0]}")
     return plain(", ".join(parts))
 
 

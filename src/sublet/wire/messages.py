@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from sublet.domain.history import Explanation, Forecast
-from sublet.domain.job import JobSpec, Outcome
+from sublet.domain.job import JobSpec, Outcome, Process, Role
 from sublet.domain.lease import Lease
 from sublet.wire import PROTOCOL
 from sublet.wire.decoders import made_once
@@ -57,6 +57,10 @@ class Submit(_Request, frozen=True, tag="submit"):
     token: Token
     indexes: tuple[Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)], ...] = ()
     at_once: Number = 0
+    roles: tuple[tuple[Role, Number], ...] = ()
+    """For a tf.distribute cluster: how many tasks there are of each role, one job for each."""
+    owner: Process | None = None
+    """The cluster ends when this process does; None if it runs on its own."""
 
 
 class LeaseInProcess(_Request, frozen=True, tag="lodge"):

@@ -154,3 +154,10 @@ class JobRow(Struct, frozen=True):
     within: int | None = None
     cards: tuple[CardRow, ...] = ()
     """What it has, or had, on each of several GPUs."""
+    gang: tuple[int, ...] = ()
+    """All jobs of the cluster of which it is a task; the first names the cluster."""
+    role: str = ""
+    """What it does there: chief, worker, ps or evaluator."""
+    role_index: int | None = None
+    port: int | None = None
+    """The port that is held for it; None for one that nobody connects to."""

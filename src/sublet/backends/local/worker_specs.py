@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from sublet.backends.local.cluster_environment import cluster_environment
 from sublet.domain.device import Device, split_names
 from sublet.domain.job import Job, JobSpec, Program
 from sublet.formats import fence_file, fence_library
@@ -129,6 +130,7 @@ def worker_spec(job: Job, devices: Sequence[Device], home: Home) -> WorkerSpec:
             "environ": dict(os.environ),
         },
         "logs": None if client is not None else {"paths": log_paths},
+        "port": lease.ports[job.spec.gang.at] if job.spec.gang is not None else 0,
     }
 
 
@@ -149,9 +151,9 @@ def _granted_wish(job: Job, terms: LeaseTerms) -> dict[str, str]:
 
 
 def text_environment(job: Job) -> dict[str, str]:
-    """The client's environment as Python would show it, and the place in an array."""
+    """The client's environment as Python would show it, and the place in an array or a cluster."""
     pairs = job.spec.surroundings.environ.items()
     environ = without_fence({os.fsdecode(name): os.fsdecode(value) for name, value in pairs})
     if (task := job.spec.task) is not None:
         environ |= {"SUBLET_ARRAY_JOB": str(task.array), "SUBLET_ARRAY_INDEX": str(task.index)}
-    return environ
+    return environ | cluster_environment(job, environ)

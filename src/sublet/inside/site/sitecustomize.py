@@ -23,6 +23,10 @@ def _install() -> None:
     from _sublet.inside import hook  # type: ignore[import-not-found]
 
     hook.install()
+    if "SUBLET_STACK_SIGNAL" in os.environ:  # Of a cluster; all others need not load it.
+        from _sublet.inside import stack_dump
+
+        stack_dump.listen()
 
 
 def _run_next() -> None:

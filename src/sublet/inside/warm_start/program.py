@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from ...formats import attempt_files
 from ...formats.lease import VARIABLE, LeaseTerms
 from ...formats.lease_environment import SITE
-from .. import measure
+from .. import measure, stack_dump
 from . import native_libraries, proctitle, trampoline
 from .ending import Ending
 from .import_reads import Reads
@@ -128,6 +128,7 @@ def become(spec: WorkerSpec, base: Interpreter) -> NoReturn:
         faulthandler.enable()
     _open_streams(environ, errors, unbuffered="-u" in spec["flags"])
     _set_signals(spec["ignored"])
+    stack_dump.listen()
     _reset_standard_library()
     proctitle.show(spec["argv"])
     gc.enable()

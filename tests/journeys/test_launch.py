@@ -1,0 +1,192 @@
+"""`sublet launch`: clusters of real tasks on this machine."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.queue import rows
+from support.sandbox import Sandbox, wait_for
+
+CLUSTERS = Path(__file__).parents[2] / "examples/clusters"
+SERVE = """
+import json, os, socket, sys, time
+config = json.loads(os.environ["TF_CONFIG"])
+task = config["task"]
+role, index = task["type"], task["index"]
+host, port = config["cluster"][role][index].split(":")
+if (role, index) != ("worker", int(os.environ.get("MISSING", -1))):
+    server = socket.create_server((host, int(port)))
+print(role, index, "is up", flush=True)
+
+def wait_for_go():
+    while not os.path.exists("go"):
+        time.sleep(0.05)
+
+wait_for_go()
+"""
+"""A task that listens where it was told to, without TensorFlow, until there is a file `go`."""
+
+
+def launched(sandbox: Sandbox, *words: str) -> "subprocess.Popen[str]":
+    """A cluster in the foreground, of which all tasks are up."""
+    sandbox.write("serve.py", SERVE)
+    return sandbox.start("launch", *words, "serve.py")
+
+
+def tasks(sandbox: Sandbox, name: str = "serve.py") -> dict[str, int]:
+    """The processes of the tasks, once all run."""
+
+    def running() -> dict[str, int] | None:
+        live = [row for row in all_rows(sandbox) if row["name"].startswith(name)]
+        pids = {f"{row['role']} {row['role_index']}": row["pid"] for row in live if row["pid"]}
+        return pids if pids and len(pids) == len(live[0]["gang"]) else None
+
+    return wait_for(running, "all tasks run")  # type: ignore[no-any-return]
+
+
+def all_rows(sandbox: Sandbox) -> list[dict[str, Any]]:
+    """The jobs that have not finished."""
+    answer = sandbox.sublet("ps", "--json", check=True)
+    found = json.loads(answer.stdout)["jobs"]
+    return [row for row in found if row["state"] != "finished"]
+
+
+@pytest.mark.slow
+def test_two_workers_train_one_model(sandbox: Sandbox) -> None:
+    """Both end with the same weights; the lines of each are told apart, and kept."""
+    ran = sandbox.sublet("launch", "--workers", "2", "--stall", "20min",
+                         str(CLUSTERS / "mirrored_workers.py"), timeout=None)  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    found = re.findall(r"^worker ([01]) \| weights (.*)$", ran.stdout, re.MULTILINE)
+    assert sorted(found) == [("0", "[1.0, 2.0, 3.0, 4.0]"), ("1", "[1.0, 2.0, 3.0, 4.0]")]
+    listed = sandbox.sublet("ps", "mirrored_workers.py").stdout
+    number = int(re.search(r"#(\d+)", listed)[1])  # type: ignore[index]
+    alone = sandbox.sublet("logs", "--task", "worker:1", str(number)).stdout
+    assert "weights [1.0, 2.0, 3.0, 4.0]" in alone
+    assert "worker 1 |" not in alone
+
+
+@pytest.mark.slow
+def test_a_chief_trains_with_workers_and_a_parameter_server(sandbox: Sandbox) -> None:
+    """It is done when the chief is; those that served it are ended, which is no failure."""
+    ran = sandbox.sublet("launch", "--chief", "1", "--workers", "2", "--ps", "1", "--stall",
+                         "20min", str(CLUSTERS / "parameter_server.py"), timeout=None)  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.search(r"^chief 0 +\| weights \[", ran.stdout, re.MULTILINE)
+    assert not all_rows(sandbox)
+
+
+@pytest.mark.slow
+def test_a_task_that_is_killed_is_named_and_ends_the_cluster(sandbox: Sandbox) -> None:
+    command = launched(sandbox, "--workers", "2", "--ps", "1")
+    os.kill(tasks(sandbox)["worker 1"], signal.SIGKILL)
+    out, err = command.communicate()
+    assert command.returncode == 128 + signal.SIGKILL
+    assert re.search(r"worker 1 \(#\d+\) failed: killed by signal 9; the cluster ends", err)
+    assert re.search(r"worker 1 \(#\d+\) failed first: killed by signal 9\n  .*is up", err)
+    assert re.search(r"^worker 0 \| worker 0 is up$", out, re.MULTILINE)
+    assert not all_rows(sandbox)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_all_tasks(sandbox: Sandbox) -> None:
+    command = launched(sandbox, "--workers", "2")
+    tasks(sandbox)
+    command.send_signal(signal.SIGINT)
+    command.communicate()
+    assert command.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
+    assert not all_rows(sandbox)
+
+
+@pytest.mark.slow
+def test_a_task_that_does_not_come_is_named_with_its_stacks(sandbox: Sandbox) -> None:
+    sandbox.environ["MISSING"] = "1"
+    command = launched(sandbox, "--workers", "2", "--stall", "2s")
+    assert command.stderr is not None
+    told = next(line for line in command.stderr if "has not opened its port" in line)
+    assert re.search(r"worker 1 \(#\d+\) has not opened its port 127.0.0.1:\d+ for 2 s", told)
+    assert command.stdout is not None
+    assert next(line for line in command.stdout if "in wait_for_go" in line).startswith(
+        "worker 1 |"
+    )
+    sandbox.write("go", "")
+    command.communicate()
+    assert command.returncode == 0
+
+
+@pytest.mark.slow
+def test_a_program_that_ignores_tf_config_is_told_so(sandbox: Sandbox) -> None:
+    sandbox.write("alone.py", "print('hello')")
+    ran = sandbox.sublet("launch", "--workers", "2", "alone.py")
+    assert ran.returncode == 0
+    assert "the program did not use TF_CONFIG" in ran.stderr
+    assert sorted(ran.stdout.splitlines()) == ["worker 0 | hello", "worker 1 | hello"]
+
+
+@pytest.mark.slow
+def test_a_detached_cluster_is_waited_for_and_restarted_as_one(sandbox: Sandbox) -> None:
+    """Its exit code is that of the task that failed first, after all restarts."""
+    sandbox.write(
+        "fails.py",
+        "import json, os, sys, time\n"
+        "if json.loads(os.environ['TF_CONFIG'])['task']['index'] == 1: sys.exit(7)\n"
+        "time.sleep(1000)\n",
+    )
+    answer = sandbox.sublet("launch", "--workers", "2", "--max-restarts", "1", "--detach",
+                            "fails.py")  # fmt: skip
+    number = int(answer.stdout.split()[0].removeprefix("#"))
+    waited = sandbox.sublet("wait", str(number))
+    assert waited.returncode == 7
+    assert [row["attempt"] for row in rows(sandbox, number, number + 1)] == [2, 2]
+
+
+@pytest.mark.slow
+def test_a_cluster_ends_with_the_command_that_launched_it(sandbox: Sandbox) -> None:
+    command = launched(sandbox, "--workers", "2")
+    tasks(sandbox)
+    numbers = [row["id"] for row in all_rows(sandbox)]
+    command.kill()
+    command.communicate()
+    wait_for(
+        lambda: {row["state"] for row in rows(sandbox, *numbers)} == {"finished"},
+        "the tasks have ended",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("train.py",), "A cluster needs a worker or a chief."),
+        (("--workers", "0", "train.py"), "A cluster needs a worker or a chief."),
+        (("--ps", "1", "--chief", "1", "train.py"), "A parameter server needs workers."),
+        (("--master", "1", "train.py"), "No such option"),
+        (("--workers", "2", "ls"), "ls is not a Python program."),
+        (("--workers", "2", "nothing.py"), "there is no such file"),
+        (("--workers", "40", "--memory", "1GiB", "train.py"), "at the same time"),
+        (("--workers", "2"), "There is no program to run."),
+    ],
+)
+@pytest.mark.slow
+def test_what_is_no_cluster_is_refused_and_changes_nothing(
+    sandbox: Sandbox, words: tuple[str, ...], told: str
+) -> None:
+    sandbox.write("train.py", "")
+    ran = sandbox.sublet("launch", *words)
+    assert ran.returncode == 2
+    assert told in ran.stderr
+    assert not all_rows(sandbox)
+
+
+@pytest.mark.slow
+def test_a_tf_config_that_is_set_already_is_refused(sandbox: Sandbox) -> None:
+    sandbox.write("train.py", "")
+    sandbox.environ["TF_CONFIG"] = '{"cluster": {}}'
+    ran = sandbox.sublet("launch", "--workers", "2", "train.py")
+    assert ran.returncode == 2
+    assert "TF_CONFIG is set" in ran.stderr
