@@ -19,6 +19,7 @@ NAMES = (
     "sizing",
     "elastic",
     "fence",
+    "split",
     "classes",
     "pool",
     "threads",

@@ -11,6 +11,7 @@ import signal
 import sys
 import sysconfig
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,21 +38,27 @@ class Squeezed:
     cause: str
     words: str
     """The last error that the program wrote."""
+    said: tuple[str, ...] = ()
+    """What was said of its batches."""
 
 
-def squeeze(bench: Bench, program: Program) -> list[Squeezed]:
+def squeeze(
+    bench: Bench, program: Program, shares: Sequence[float] = _SHARES, on_oom: str = "fail"
+) -> list[Squeezed]:
     """The ends of one program; none if it needs too little to be squeezed."""
     script = bench.bring(program)
     whole = bench.run(program, [SUBLET, "run", "--quiet", "--memory", "90%"], script)
     peak = (whole.report.get("peak") or 0) / _MiB
-    if whole.code != 0 or peak * _SHARES[0] < _SMALLEST:
+    if whole.code != 0 or peak * min(shares) < _SMALLEST:
         return []
     found = []
-    for share in _SHARES:
+    for share in shares:
         asked = f"{int(peak * share) + 1}MiB"
-        run = bench.run(program, [SUBLET, "run", "--quiet", "--memory", asked], script)
+        words: list[str | Path] = [SUBLET, "run", "--quiet", "--memory", asked, "--on-oom", on_oom]
+        run = bench.run(program, words, script)
         cause = str(run.report.get("cause", ""))
-        found.append(Squeezed(program.name, share, run.code, cause, _last_error(run)))
+        said = tuple(_text(line) for line in run.err if "batches" in _text(line))
+        found.append(Squeezed(program.name, share, run.code, cause, _last_error(run), said))
         print(f"  {found[-1]}", file=sys.stderr, flush=True)
     return found
 
@@ -74,6 +81,8 @@ def main() -> int:
     parser.add_argument("--list", type=Path, default=LIST, help="the programs; default: ours")
     parser.add_argument("--only", default="", help="a regular expression in the name")
     parser.add_argument("--longest", type=float, default=180, help="seconds that a run may take")
+    parser.add_argument("--shares", type=float, nargs="+", default=_SHARES, help="of the peak")
+    parser.add_argument("--on-oom", default="fail", help="as for `sublet run`")
     asked = parser.parse_args()
     processes.adopt_orphans()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -86,7 +95,7 @@ def main() -> int:
         bench = Bench(home, made, asked.corpus, frozenset(), asked.longest)
         for program in chosen:
             try:
-                found += squeeze(bench, program)
+                found += squeeze(bench, program, asked.shares, asked.on_oom)
             except (sources.Missing, OSError) as trouble:
                 print(f"  {program.name}: {trouble}", file=sys.stderr)
     return _report(found)

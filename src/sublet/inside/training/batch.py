@@ -31,10 +31,23 @@ def checked(data: Any) -> Any:
     for leaf in leaves(data):
         if leaf.shape.rank == 0:
             raise CannotBeCut("a tensor of its batches has no rows")
-        counts.add(int(rows_of(leaf)))
+        counts.add(count_of(leaf))
     if len(counts) != 1:
         raise CannotBeCut("the tensors of its batches have different numbers of rows")
+    if counts == {0}:
+        raise CannotBeCut("a batch has no rows")
     return data
+
+
+def count(data: Any) -> int:
+    """The number of rows of a batch that is there."""
+    return count_of(leaves(data)[0])
+
+
+def count_of(leaf: Any) -> int:
+    """The number of rows of one tensor that is there."""
+    known = leaf.shape[0]
+    return int(rows_of(leaf)) if known is None else int(known)
 
 
 def rows_of(leaf: Any) -> Any:

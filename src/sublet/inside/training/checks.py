@@ -53,8 +53,10 @@ def unequal(model: Any, rows: int) -> str:
 
 def _draws(name: str, layer: Any) -> bool:
     """Whether the layer draws random numbers while it is trained."""
+    if name.startswith(_RANDOM):
+        return getattr(layer, "rate", None) != 0
     rates = (getattr(layer, rate, None) for rate in ("dropout", "recurrent_dropout"))
-    return name.startswith(_RANDOM) or any(isinstance(one, float) and one > 0 for one in rates)
+    return any(isinstance(one, float) and one > 0 for one in rates)
 
 
 def found_kind(model: Any, data: Any) -> str:
@@ -63,7 +65,7 @@ def found_kind(model: Any, data: Any) -> str:
     variables of layers and metrics were before."""
     step = MicroStep(model, trains=False)
     few, steady = independent(model, data)
-    rows = int(batch.rows(few))
+    rows = batch.count(few)
     if rows < 2:
         return "mean"
     x, y, sample_weight = unpack(few)
@@ -86,7 +88,7 @@ def independent(model: Any, data: Any) -> tuple[Any, bool]:
     """A few rows of the batch, and whether the model computes the same for them each time. Raises
     batch.CannotBeCut if it computes something else for them as one and in two parts."""
     step = MicroStep(model, trains=False)
-    rows = min(_ROWS, int(batch.rows(data)))
+    rows = min(_ROWS, batch.count(data))
     few = batch.part(data, 0, rows)
     outputs = step._call(unpack(few)[0])
     steady = _differs(outputs, step._call(unpack(few)[0])) < _SAME

@@ -1,8 +1,8 @@
 """How many rows a step of a model takes at a time: measured, corrected and remembered.
 
 A step that runs out of memory costs ten seconds, in which TensorFlow's allocator waits, and some
-operations crash instead of failing. So before the first step a sixteenth and an eighth of the batch
-are computed and dropped, and what they took says what the batch will take.
+operations crash instead of failing. So before the first step small parts of the batch are computed
+and dropped, and what they took says what the batch will take.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class MicroBatches:
     def most(self, data: Any, attempt: Try, split_cost: int) -> int:
         """How many rows of this batch to take at a time. Raises what `attempt` raises if not even
         one row fits."""
-        rows, cells = int(batch.rows(data)), batch.cells(data)
+        rows, cells = batch.count(data), batch.cells(data)
         for choice in sorted(self._choices, key=lambda one: one.cells):
             if choice.cells >= cells and choice.rows >= rows:
                 return rows if choice.most == choice.rows else min(rows, choice.most)
@@ -63,7 +63,7 @@ class MicroBatches:
     def failed(self, data: Any, most: int) -> int:
         """How many rows to take after `most` were too many; 0 if there is nothing less."""
         smaller = -(-most // 2) if most > 1 else 0
-        rows, cells = int(batch.rows(data)), batch.cells(data)
+        rows, cells = batch.count(data), batch.cells(data)
         kept = [one for one in self._choices if one.cells < cells]
         self._choices = [*kept, Choice(cells, rows, max(1, smaller))]
         if smaller:
@@ -89,16 +89,19 @@ class MicroBatches:
     def _measured(self, rows: int, attempt: Try, split_cost: int) -> int:
         """What fits, by what a few rows take."""
         points: list[tuple[int, int]] = []
+        need = Need(0.0, 0.0)
         for few in sizes.tried_rows(rows):
+            if points and need.of(few) > self._room():
+                break
             try:
                 points.append((few, _taken(attempt, few)))
             except MemoryError:
                 if few == 1 and not points:
                     raise
                 break
+            need = sizes.need_of(points, split_cost)
         if not points:
-            points.append((1, _taken(attempt, 1)))
-        need = Need.through(points)
+            need = sizes.need_of([(1, _taken(attempt, 1))], split_cost)
         if need.of(rows) > self._room() and memory.can_grow():
             memory.reserve(int(need.of(rows) / (1 - sizes.KEPT_FREE)))
         return sizes.fitting(rows, need, self._room(), split_cost)
@@ -109,6 +112,6 @@ class MicroBatches:
 
 
 def _taken(attempt: Try, rows: int) -> int:
-    """The bytes that so many rows take. The first call does not count: it builds a graph."""
+    """The most bytes that so many rows take. The first call does not count: it builds a graph."""
     attempt(rows)
-    return memory.taken_by(lambda: attempt(rows))
+    return max(memory.taken_by(lambda: attempt(rows)) for _ in range(2))

@@ -1,7 +1,8 @@
 """One step of a Keras model over a batch: as a whole, or one micro-batch after the other.
 
-A step computes gradients and metrics, and applies the gradients once. The two are apart, so that a
-step that has run out of memory has changed no weight, and can be done again with less at a time.
+A step computes gradients and metrics, and applies the gradients once. It begins to apply them when
+all are there. So a step that has run out of memory before that has changed no weight, and can be
+done again with less at a time.
 
 Numbers that layers keep (the moving statistics of BatchNormalization, say) begin each micro-batch
 as they were before the batch, and are its mean over the micro-batches afterwards: they move as far
@@ -49,25 +50,29 @@ class MicroStep:
         self._made: dict[str, Callable[..., Any]] = {}
         self.spec: Any = None
         """What is known of all batches, if anything is: shapes that Keras shows to a model."""
+        self._begun: Any = None
+        """Counts the steps that have begun to apply gradients."""
+        self._done = 0
 
-    def whole(self, data: Any) -> tuple[list[Any], Any]:
-        """The gradients and the metrics of a batch, computed in one."""
-        whole = self._function("whole", self._whole, self.spec and [self.spec], jit=True)
-        result: tuple[list[Any], Any] = whole(data)
-        return result
+    def whole(self, data: Any) -> Any:
+        """Take a step with a batch, computed in one. Returns the metrics."""
+        logs = self._function("whole", self._whole, self.spec and [self.spec], jit=True)(data)
+        self._done += 1
+        return logs
 
-    def split(self, data: Any, size: int) -> tuple[list[Any], Any]:
+    def split(self, data: Any, size: int) -> Any:
         """The same, computed with so many rows at a time."""
         import tensorflow as tf
 
         signature = self.spec and [self.spec, tf.TensorSpec([], tf.int32)]
-        split = self._function("split", self._split, signature)
-        result: tuple[list[Any], Any] = split(data, tf.constant(size))
-        return result
+        logs = self._function("split", self._split, signature)(data, tf.constant(size))
+        self._done += 1
+        return logs
 
-    def apply(self, gradients: list[Any]) -> None:
-        """The optimizer's step."""
-        self._function("apply", self._apply, None, jit=True)(gradients)
+    @property
+    def half_done(self) -> bool:
+        """Whether a step that has failed may have changed weights."""
+        return self._begun is not None and int(self._begun) > self._done
 
     def one(self, data: Any, rows: int) -> None:
         """Compute the first rows of the batch as one micro-batch, and drop the result."""
@@ -128,7 +133,7 @@ class MicroStep:
         optimizer = self.model.optimizer
         return loss if optimizer is None or not self.trains else optimizer.scale_loss(loss)
 
-    def _whole(self, data: Any) -> tuple[list[Any], Any]:
+    def _whole(self, data: Any) -> Any:
         import tensorflow as tf
 
         x, y, sample_weight = unpack(data)
@@ -137,10 +142,12 @@ class MicroStep:
             loss = self._loss(x, y, y_pred, sample_weight)
             scaled = self._scaled(loss)
         self.model._loss_tracker.update_state(loss, sample_weight=batch.rows(data))
-        gradients = self._gradients(tape, scaled) if self.trains else []
-        return gradients, self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        logs = self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        if self.trains:
+            self._apply(self._gradients(tape, scaled))
+        return logs
 
-    def _split(self, data: Any, size: Any) -> tuple[list[Any], Any]:
+    def _split(self, data: Any, size: Any) -> Any:
         import tensorflow as tf
 
         rows = batch.rows(data)
@@ -193,7 +200,10 @@ class MicroStep:
                 values, indices, tf.constant(tuple(weights[place].shape))
             )
         self._note(loss, outputs, rows, data)
-        return (gradients if self.trains else []), self.model.get_metrics_result()
+        logs = self.model.get_metrics_result()
+        if self.trains:
+            self._apply(gradients)
+        return logs
 
     def _note(self, loss: Any, outputs: list[Any], rows: Any, data: Any) -> None:
         """Feed the means that Keras keeps of losses, as a batch in one would."""
@@ -303,8 +313,20 @@ class MicroStep:
         return [loss, *part.outputs, *sums], slices
 
     def _apply(self, gradients: list[Any]) -> None:
-        weights = self.model.trainable_weights
-        self.model.optimizer.apply_gradients(list(zip(gradients, weights, strict=True)))
+        """The optimizer's step, when all gradients are there."""
+        import tensorflow as tf
+
+        if not gradients:
+            return
+        if self._begun is None:
+            with tf.init_scope():
+                self._begun = tf.Variable(self._done, dtype=tf.int64, trainable=False)
+        ready = [one for one in gradients if one is not None]
+        with tf.control_dependencies(tf.nest.flatten(ready, expand_composites=True)):
+            begun = self._begun.assign_add(1, read_value=False)
+        with tf.control_dependencies([begun] if begun is not None else []):
+            weights = self.model.trainable_weights
+            self.model.optimizer.apply_gradients(list(zip(gradients, weights, strict=True)))
 
 
 class _moving:

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 
 KEPT_FREE = 0.15
 """The share of the limit that is not planned for: pools fragment, and no two steps are alike."""
-TRIED = (16, 8)
-"""To see what a step needs, these fractions of the batch are tried."""
+TRIED = (16, 8, 4)
+"""To see what a step needs, these fractions of the batch are tried, as far as they fit."""
+_NOISE = 0.8
+"""A measurement that shows less than this share of what the one before shows is not believed: data
+that are read ahead come and go meanwhile."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +37,14 @@ class Need:
         row = (more - less) / (many - few)
         fixed = less - row * few
         return cls(fixed, row) if fixed >= 0 else cls(0.0, more / many)
+
+
+def need_of(points: Sequence[tuple[int, int]], fixed: int) -> Need:
+    """What a step needs, from pairs of rows and bytes, the fewest rows first, if `fixed` bytes are
+    known not to depend on the rows. All else is taken for the rows', so that the need of more rows
+    is not underestimated."""
+    each = [max(0, taken - fixed) / rows for rows, taken in points]
+    return Need(float(fixed), max(each[-1], _NOISE * each[-2] if len(each) > 1 else 0.0))
 
 
 def largest_part(rows: int, most: int) -> int:

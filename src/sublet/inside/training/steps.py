@@ -53,18 +53,15 @@ class LossStep:
             data = batch.checked(data)
         except batch.CannotBeCut as why:
             self._refuse(why)
-        if not self._built:
+        if not self._built and not self._whole:
             self._or_say_by_how_much(self._build, data)
-        gradients, logs = self._computed(data)
-        if gradients:
-            self._apply(gradients)
-        return logs
+        return self._taken(data)
 
-    def _computed(self, data: Any) -> Any:
-        """The gradients and metrics of the batch, with as many rows at a time as fit."""
+    def _taken(self, data: Any) -> Any:
+        """Take a step with the batch, with as many rows at a time as fit. Returns the metrics."""
         if self._whole:
             return self._step.whole(data)
-        rows, most = int(batch.rows(data)), self._most(data)
+        rows, most = batch.count(data), self._most(data)
         while True:
             if most < rows and not self._check(data):
                 return self._step.whole(data)
@@ -79,6 +76,12 @@ class LossStep:
                 return _of_memory(self._step.split, data, part)
             except OutOfMemory as large:
                 error = large.error
+            if self._step.half_done:
+                say(
+                    f"the optimizer of {type(self._model).__name__} does not fit beside its "
+                    "weights: that does not depend on the batch"
+                )
+                raise error
             self._put_back(kept)
             smaller = self._sizes.failed(data, min(most, rows))
             if not smaller:
@@ -104,16 +107,6 @@ class LossStep:
             return _of_memory(function, *args)
         except OutOfMemory as large:
             _say_too_large(large.error)
-            raise large.error from None
-
-    def _apply(self, gradients: list[Any]) -> None:
-        try:
-            _of_memory(self._step.apply, gradients)
-        except OutOfMemory as large:
-            say(
-                f"the optimizer of {type(self._model).__name__} does not fit beside its weights: "
-                "that does not depend on the batch"
-            )
             raise large.error from None
 
     def _build(self, data: Any) -> None:
@@ -184,7 +177,7 @@ class PredictStep:
             data = batch.checked(data)
         except batch.CannotBeCut as why:
             return self._refuse(why, data)
-        rows = int(batch.rows(data))
+        rows = batch.count(data)
         try:
             most = self._sizes.most(data, lambda few: self._part(data, 0, few), 0)
             while True:

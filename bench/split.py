@@ -1,0 +1,166 @@
+"""Batches that do not fit, in micro-batches: the same weights, the time of it, and the peak.
+
+An unmodified Keras program of four kinds, with two optimizers each: with room for its batches, in
+a lease in which they kill it, and in the same lease with `--on-oom split`; then with the
+micro-batch as its batch, for the time that it takes.
+"""
+
+import json
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import figures, processes
+from bench.report import Bar, Result, Table
+from bench.sandbox import PROGRAMS, SUBLET, Sandbox, sandbox
+
+_MiB = 2**20
+BATCHES = {"mlp": 8192, "cnn": 128, "lstm": 512, "attention": 128}
+_STEPS = 3
+"""Of an epoch; the batch of the last one is short."""
+_SHARE = 0.6
+"""The lease, as a share of the peak with whole batches."""
+_SGD, _ADAM, _SLOWER = 1e-5, 1e-4, 1.1
+_PATIENCE = 600
+_SAID = re.compile(r"training in \d+ micro-batches of (\d+)")
+
+
+@dataclass(frozen=True)
+class Split:
+    """What came of one model with one optimizer."""
+
+    model: str
+    optimizer: str
+    whole_peak: int
+    lease: int
+    peak: int
+    died: bool
+    """Whether whole batches kill it in this lease."""
+    difference: float
+    """The largest of any weight, from the training with whole batches."""
+    rows: int
+    """Of a micro-batch; 0 if batches were not split."""
+    slower: float
+    """Seconds of the last epochs, of those with the micro-batch as its batch."""
+
+
+def measure(quick: bool) -> Result:
+    """All kinds, one after the other."""
+    splits = []
+    for model in list(BATCHES)[: 1 if quick else None]:
+        for optimizer in ("sgd",) if quick else ("sgd", "adam"):
+            with sandbox() as home:
+                home.warm_up()
+                splits.append(_split(home, model, optimizer))
+    return result(splits)
+
+
+def result(splits: Sequence[Split]) -> Result:
+    """The table and the bars."""
+    rows = tuple(
+        (
+            f"{one.model}, {one.optimizer}",
+            *(f"{size / _MiB:.0f}" for size in (one.whole_peak, one.lease, one.peak)),
+            "yes" if one.died else "no",
+            f"{one.rows} of {BATCHES[one.model]}",
+            f"{one.difference:.1e}",
+            figures.significant(one.slower),
+        )
+        for one in splits
+    )
+    table = Table(
+        "an unmodified Keras program with --on-oom split, MiB",
+        ("model", "peak", "lease", "peak", "dies whole", "rows", "weights differ", "time"),
+        rows,
+        ("time: of the last two epochs, of plain `fit` with the micro-batch as its batch",),
+    )
+    bars = [
+        Bar(
+            "trainings that whole batches do not kill",
+            sum(not one.died for one in splits),
+            0,
+            "at most",
+            "runs",
+        ),
+        Bar(
+            "peaks above the lease",
+            sum(one.peak > one.lease for one in splits),
+            0,
+            "at most",
+            "runs",
+        ),
+        Bar(
+            "time, of the same micro-batch",
+            _middle([one.slower for one in splits]),
+            _SLOWER,
+            "at most",
+        ),
+    ]
+    for optimizer, most in (("sgd", _SGD), ("adam", _ADAM)):
+        found = [one.difference for one in splits if one.optimizer == optimizer]
+        if found:
+            bars.append(Bar(f"weights differ by, {optimizer}", max(found), most, "at most", ""))
+    return Result("split", (table,), tuple(bars), {"splits": [asdict(one) for one in splits]})
+
+
+def _middle(numbers: Sequence[float]) -> float:
+    return sorted(numbers)[len(numbers) // 2]
+
+
+def _split(home: Sandbox, model: str, optimizer: str) -> Split:
+    batch = str(BATCHES[model])
+    whole, _ = _run(home, "whole", model, optimizer, batch, "--memory", "3GiB")
+    lease = int(whole["peak"] * _SHARE) // _MiB
+    small = ("--memory", f"{lease}MiB")
+    dead, _ = _run(home, "dead", model, optimizer, batch, *small)
+    parts, said = _run(home, "parts", model, optimizer, batch, *small, "--on-oom", "split")
+    if parts["code"]:
+        raise processes.Failed(f"{model} with {optimizer} did not end well: {said[-2000:]}")
+    found = _SAID.search(said)
+    rows = int(found[1]) if found else 0
+    _run(home, "plain", model, optimizer, str(rows or batch), "--memory", "3GiB")
+    return Split(
+        model,
+        optimizer,
+        whole["peak"],
+        lease * _MiB,
+        parts["peak"],
+        dead["cause"] == "lease exceeded",
+        _difference(home.directory / "whole.npz", home.directory / "parts.npz"),
+        rows,
+        _seconds(home.directory / "parts.json") / _seconds(home.directory / "plain.json"),
+    )
+
+
+def _run(
+    home: Sandbox, record: str, model: str, optimizer: str, batch: str, *options: str
+) -> tuple[dict[str, Any], str]:
+    """The report of one run, and what it said."""
+    rows = BATCHES[model] * _STEPS - BATCHES[model] // 3
+    report = home.directory / "report.json"
+    words = [SUBLET, "run", "--report", report, *options, PROGRAMS / "train_whole.py"]
+    ran = subprocess.run(
+        [*map(str, words), model, optimizer, str(rows), batch, str(home.directory / record)],
+        env=home.env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE,
+        check=False,
+    )
+    return json.loads(report.read_text()), ran.stderr
+
+
+def _difference(one: Path, other: Path) -> float:
+    with np.load(one) as known, np.load(other) as found:
+        return max(float(np.abs(known[name] - found[name]).max()) for name in known.files)
+
+
+def _seconds(record: Path) -> float:
+    """Of the epochs after the first, which builds graphs."""
+    return float(sum(json.loads(record.read_text())[1:]))
