@@ -125,7 +125,7 @@ def test_a_program_that_ignores_tf_config_is_told_so(sandbox: Sandbox) -> None:
     sandbox.write("alone.py", "print('hello')")
     ran = sandbox.sublet("launch", "--workers", "2", "alone.py")
     assert ran.returncode == 0
-    assert "the program did not use TF_CONFIG" in ran.stderr
+    assert "the program does not use TF_CONFIG" in ran.stderr
     assert sorted(ran.stdout.splitlines()) == ["worker 0 | hello", "worker 1 | hello"]
 
 

@@ -217,6 +217,9 @@ class Screen:
 def _say_unused(unused: list[JobRow], rows: list[JobRow]) -> None:
     """Say it if tasks did not take part in the cluster."""
     if len(unused) == sum(row.port is not None for row in rows):
-        tell("no task opened its port: the program did not use TF_CONFIG, and each task ran alone")
+        tell(
+            "no task was seen to open its port: it seems that the program does not use TF_CONFIG, "
+            "and that each task ran alone"
+        )
     elif unused:
-        tell(f"never opened a port, and so took no part: {', '.join(map(title, unused))}")
+        tell(f"not seen to open a port, and so to take part: {', '.join(map(title, unused))}")

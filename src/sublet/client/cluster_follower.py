@@ -11,7 +11,9 @@ from sublet.client.jobs import JobWatcher
 from sublet.wire.rows import JobRow
 
 _EVERY = 0.1
-"""Seconds between looks at the tasks."""
+"""Seconds between looks at what the tasks have written."""
+_LOOK = 0.5
+"""Seconds between looks at ports and processes, which cost more."""
 _DUMP = 1.0
 """Seconds in which a task that was asked for its stacks writes them."""
 
@@ -42,6 +44,9 @@ class ClusterFollower:
         self._logs = {number: TaskLog(logs) for number in numbers}
         self._watch = ClusterWatch(patience)
         self._dump_due = 0.0
+        self._looked = 0.0
+        self._moved = False
+        """Whether there was output since the last look."""
 
     def run(self) -> list[JobRow]:
         """Follow it until all tasks have finished."""
@@ -49,8 +54,9 @@ class ClusterFollower:
             while not self._over():
                 for row in watcher.changes(time.monotonic() + _EVERY):
                     self._take(row)
-                moved = self._show_lines()
-                self._look(moved)
+                self._moved = self._show_lines() or self._moved
+                if time.monotonic() >= self._looked + _LOOK:
+                    self._look()
         for number, log in self._logs.items():
             for text in log.close():
                 self._listener.line(self.rows[number], text)
@@ -88,10 +94,12 @@ class ClusterFollower:
             self._listener.line(self.rows[number], text)
         return bool(lines)
 
-    def _look(self, moved: bool) -> None:
+    def _look(self) -> None:
+        """See whether something is wrong with the tasks."""
         if len(self.rows) < len(self._numbers):
             return
-        now = time.monotonic()
+        now, moved, self._moved = time.monotonic(), self._moved, False
+        self._looked = now
         for sentence in self._watch.look([self.rows[n] for n in self._numbers], now, moved):
             self._listener.warns(sentence)
             self._dump_due = now + _DUMP
