@@ -1,6 +1,6 @@
 """`python -m bench.squeeze`: public programs in less memory than they need, and how they fail then.
 
-Each program runs once with all the memory there is, then under ceilings from half of its peak to
+Each program runs once with all the memory that it wants, then under ceilings from half of its peak to
 more than it. Listed are the names under which TensorFlow fails for want of memory, and the ends
 that Sublet does not call so.
 """
@@ -47,7 +47,7 @@ def squeeze(
 ) -> list[Squeezed]:
     """The ends of one program; none if it needs too little to be squeezed."""
     script = bench.bring(program)
-    whole = bench.run(program, [SUBLET, "run", "--quiet", "--memory", "90%"], script)
+    whole = bench.run(program, [SUBLET, "run", "--quiet"], script)
     peak = (whole.report.get("peak") or 0) / _MiB
     if whole.code != 0 or peak * min(shares) < _SMALLEST:
         return []

@@ -66,6 +66,28 @@ WAYS = [
         "crashed (SIGSEGV)",
     ),
     (
+        "session_feed",
+        """
+        tf.compat.v1.disable_eager_execution()
+        x = tf.compat.v1.placeholder(tf.float32, [200, MIB])
+        tf.compat.v1.Session().run(tf.reduce_sum(x), {x: array()})
+        """,
+        139,
+        "crashed (SIGSEGV)",
+    ),
+    (
+        "session_variables",
+        """
+        v1 = tf.compat.v1
+        v1.disable_eager_execution()
+        v1.get_variable("weights", [40, MIB])
+        v1.get_variable("momentum", [40, MIB], initializer=v1.zeros_initializer())
+        v1.Session().run(v1.global_variables_initializer())
+        """,
+        139,
+        "crashed (SIGSEGV)",
+    ),
+    (
         "conv2d",
         "tf.nn.conv2d(tf.ones([8, 64, 64, 16]), tf.ones([3, 3, 16, 512]), 1, 'SAME')",
         139,

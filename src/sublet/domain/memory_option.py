@@ -20,6 +20,8 @@ def read_memory(text: str) -> dict[str, str | int | float]:
     if word in ("auto", "grow"):
         return {"type": word}
     if word.endswith("%"):
+        if ".." in word:
+            raise BadRequest(f"memory {text!r}: a range is of sizes, not of shares.", _FORMS)
         try:
             percent = float(word[:-1])
         except ValueError:
