@@ -1,7 +1,7 @@
 """`python -m bench.squeeze`: public programs in less memory than they need, and how they fail then.
 
-Each program runs once with all the memory that it wants, then under ceilings from half of its peak to
-more than it. Listed are the names under which TensorFlow fails for want of memory, and the ends
+Each program runs once with all the memory that it wants, then under ceilings from half of its peak
+to more than it. Listed are the names under which TensorFlow fails for want of memory, and the ends
 that Sublet does not call so.
 """
 
