@@ -700,29 +700,24 @@ def test_a_lease_on_a_gpu_is_not_trimmed(tmp_path: Path) -> None:
         harness.close()
 
 
-def test_a_process_that_asks_ahead_of_need_is_given_what_is_free(harness: Harness) -> None:
-    """As often as it asks, and no more than the device has; nobody is told of it."""
+def test_a_process_that_asks_ahead_of_need_is_given_half_of_what_is_free(harness: Harness) -> None:
+    """At most, each time that it asks; nobody is told of it."""
     number = harness.start(Between(256 * MiB, 8 * GiB))
     worker = harness.workers[number]
-    for asked, limit in ((100, 356), (100, 456), (10_000, 4096)):
+    for asked, most in ((100, 356), (100, 456), (10_000, 2300)):
         harness.clock.at += 1.0
         now = harness.clock.wall()
         path = attempt_files.ahead_file(worker.directory, worker.pid, asked * MiB, now)
         Path(path).touch()
         harness.turn()
         assert worker.hear()
-        assert worker.limit <= limit * MiB
+        assert worker.limit <= most * MiB
         assert worker.limit == harness.lease(number).ceiling
         harness.broker.elastic_leases._look_at_all()  # As where the system has no watchers.
         harness.turn()
         assert not worker.hear()  # It was answered.
         os.unlink(path)
-    assert worker.limit > 3 * GiB
-    harness.clock.at += 1.0
-    late = attempt_files.ahead_file(worker.directory, worker.pid, GiB, harness.clock.wall())
-    Path(late).touch()
-    harness.turn()
-    assert not worker.hear()
+    assert worker.limit > GiB
     assert harness.broker.elastic_leases.waits is False
 
 

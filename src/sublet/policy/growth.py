@@ -8,8 +8,8 @@ The rules, in the order in which they win:
 3. A step at a time, as nobody knows how much an allocation needs: a quarter of the lease, and twice
    as much with each step. What is left over comes back at once. Whoever can be reached only once
    more gets its share of all there is.
-4. Last, and only of what is free: programs on a GPU that ask ahead of need, because XLA, which
-   tries out kernels there, does not wait for memory.
+4. Last, and only half of what is free: programs on a GPU that ask ahead of need, because XLA, which
+   tries out kernels there, does not wait for memory. The rest is for those who need it.
 
 A program that waits for memory dies if it does not get any, and a job that waits for its start does
 not; so growth comes before admission. Pure: the same capacities and asks give the same plan.
@@ -53,7 +53,7 @@ class Ask(Struct, frozen=True):
     """What it needs, neither more nor less; 0 if nobody knows."""
     ahead: int = 0
     """What it would have before it needs it; 0 if an allocation waits. Nobody is stopped for that,
-    and it gets what is free."""
+    and it gets half of what is free at most."""
 
     @property
     def step(self) -> int:
@@ -109,7 +109,7 @@ def plan(capacities: Iterable[Capacity], queue: WaitQueue, asks: Iterable[Ask]) 
         capacity = at.get(ask.where)
         if capacity is None or ask.step <= 0:
             continue
-        room = max(0, spare[ask.where]) // MiB * MiB
+        room = max(0, spare[ask.where]) // (2 if ask.ahead else 1) // MiB * MiB
         amount = min(ask.step, room)
         if ask.need and amount < ask.step:
             amount = 0
