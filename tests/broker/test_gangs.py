@@ -14,6 +14,7 @@ from sublet.backends.backend import Ending
 from sublet.backends.local.cluster_environment import cluster_environment
 from sublet.broker.broker import Broker
 from sublet.broker.ledger import Ledger
+from sublet.domain.device import Device
 from sublet.domain.job import Finished, Job, JobSpec, Process, Program, Role, Waiting
 from sublet.domain.memory import Exactly
 from sublet.home import Home
@@ -43,15 +44,16 @@ def wanted(memory: int = 100, retries: int = 0) -> JobSpec:
 class Machine:
     """A broker over a backend that the test moves."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, *devices: Device) -> None:
         self.home = home
+        self.devices = devices or (device(capacity=2048 * MiB),)
         self.backend = PuppetBackend()
         self.clock = FakeClock()
         self.open()
 
     def open(self) -> None:
         self.reactor = Reactor()
-        ledger, probe = Ledger.open(self.home.ledger), FakeProbe(device(capacity=2048 * MiB))
+        ledger, probe = Ledger.open(self.home.ledger), FakeProbe(*self.devices)
         self.broker = Broker(self.reactor, self.home, ledger, probe, self.clock, self.backend)
         self.client = Client(self.reactor)
         self.broker.settle()
@@ -291,6 +293,19 @@ def test_each_task_is_told_the_cluster_and_its_place(machine: Machine) -> None:
     assert [config["task"] for config in configs] == [
         {"type": role, "index": 0} for role, _ in roles
     ]
+
+
+def test_tasks_are_spread_over_the_cards_and_parameter_servers_keep_off_them(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path / "home")
+    home.make()
+    names = ("cpu", "gpu0", "gpu1")
+    machine = Machine(home, *(device(name, 8192 * MiB) for name in names))
+    machine.launch((("worker", 2), ("ps", 1)))
+    leases = [machine.job(number).lease for number in (1, 2, 3)]
+    assert [one.device for one in leases if one] == ["gpu0", "gpu1", "cpu"]
+    machine.close()
 
 
 def test_settings_that_the_user_has_made_stay(machine: Machine) -> None:
