@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -20,6 +21,15 @@ pytest_plugins = ["support.flaky"]
 # set), the examples are the same each time; everywhere else they are new ones.
 settings.register_profile("sublet", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("sublet")
+
+# A shell starts what runs in its background with these ignored, and children inherit that: then no
+# Ctrl-C would reach a program.
+for _number, _usual in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _usual)
 
 
 _REAL = frozenset({"process", "journeys", "faults"})
