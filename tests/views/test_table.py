@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -27,6 +27,7 @@ rows = st.tuples(
 
 
 @given(st.lists(rows | st.tuples(st.just("#1"), texts, texts), max_size=5), st.integers(40, 200))
+@example([("#1", "0" * 18 + "\u3000" * 4, "0" * 8)], 40)
 def test_no_line_is_wider_than_the_terminal_and_no_number_is_cut(
     table: list[tuple[str, ...]], width: int
 ) -> None:

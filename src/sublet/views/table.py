@@ -15,6 +15,8 @@ from typing import TextIO
 GAP = "  "
 UNBOUNDED = 10_000
 """The width of output that goes to a file or a pipe: nothing is left out."""
+_LEAST_REST = 8
+"""How narrow a text may become that takes the rest of its line."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +107,18 @@ def _choose(
     ]
     while _total(shown, least) > width and any(columns[number].rank for number in shown):
         shown.remove(max(shown, key=lambda number: columns[number].rank))
-    for number in reversed(shown):
-        if (over := _total(shown, widths) - width) > 0:
-            widths[number] = max(least[number], widths[number] - over)
+    _narrow(shown, widths, least, width)
+    for tail in {len(row) - 1 for row in rows if len(row) < len(columns)}:
+        before = [number for number in shown if number < tail]
+        _narrow(before, widths, least, width - len(GAP) - _LEAST_REST)
     return shown, widths
+
+
+def _narrow(numbers: Sequence[int], widths: list[int], least: Sequence[int], width: int) -> None:
+    """Cut texts of these columns, the last one's first, so that together they fit the width."""
+    for number in reversed(numbers):
+        if (over := _total(numbers, widths) - width) > 0:
+            widths[number] = max(least[number], widths[number] - over)
 
 
 def _has(row: Sequence[str], number: int, columns: Sequence[Column]) -> bool:
@@ -136,5 +146,5 @@ def _line(
         cells.append(padding + text if columns[number].right else text + padding)
     if len(row) < len(columns):
         room = width - sum(map(text_width, cells)) - len(GAP) * len(cells)
-        cells.append(cut(row[-1], max(room, 8)))
+        cells.append(cut(row[-1], max(room, _LEAST_REST)))
     return GAP.join(cells).rstrip()
