@@ -61,7 +61,7 @@ def test_more_models_than_memory_are_all_answered(either_sandbox: Sandbox, tmp_p
     server = Server(sandbox, str(models), "--memory", "64MiB")
     try:
         (lease,) = sandbox.status()["leases"]
-        assert (lease["device"], lease["ceiling"]) == (sandbox.device, 64 << 20)
+        assert (lease["device"], lease["lease"]) == (sandbox.device, 64 << 20)
         for name in 2 * names:
             status, answer = server.predict(name, [[2.0, 3.0]])
             assert (status, len(answer["predictions"])) == (200, 1)
