@@ -27,6 +27,22 @@ def python(code: str, environ: dict[str, str], *options: str) -> subprocess.Comp
     )
 
 
+def test_two_copies_of_the_hook_in_one_process_both_act_and_do_not_ask_each_other() -> None:
+    """A worker of a cold pool has one of its own, and that of every Python child."""
+    code = """
+        from _sublet.inside import hook as first
+        from sublet.inside import hook as second
+        for hook in (first, second):
+            hook.when_imported("colorsys", lambda: print("seen"))
+        import colorsys
+        print(colorsys.rgb_to_hsv(0, 0, 0))
+    """
+    ended = python(
+        code, {"PYTHONPATH": os.pathsep.join([SITE, str(Path(__file__).parents[2] / "src")])}
+    )
+    assert (ended.stdout, ended.stderr) == ("seen\nseen\n(0.0, 0.0, 0)\n", "")
+
+
 def test_a_child_that_never_needs_tensorflow_imports_next_to_nothing_for_us() -> None:
     """Our site directory adds the hook; not TensorFlow, not Sublet, and no path to it."""
     code = "import sys; print(*sorted(sys.modules), *(f'path={p}' for p in sys.path), sep='\\n')"

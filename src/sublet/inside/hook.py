@@ -57,10 +57,11 @@ class _Finder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if not any(name == awaited for awaited, _ in self.waiting):
             return None
-        for finder in sys.meta_path:
-            if finder is self or not hasattr(finder, "find_spec"):
-                continue
-            spec = finder.find_spec(name, path, target)
+        # Those behind this one: another of its kind would ask this one again, and so on for ever.
+        place = next(at for at, finder in enumerate(sys.meta_path) if finder is self)
+        for finder in sys.meta_path[place + 1 :]:
+            find = getattr(finder, "find_spec", None)
+            spec = None if find is None else find(name, path, target)
             if spec is not None:
                 self._act_after(name, spec.loader)
                 return spec
