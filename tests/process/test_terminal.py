@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -170,9 +171,10 @@ def test_ctrl_z_while_tensorflow_is_loaded_stops_the_program_too(
 @pytest.mark.every_python
 @pytest.mark.parametrize("how", ["\x03", "\x1c", "TERM", "closed"])
 def test_a_command_ends_at_once_while_tensorflow_is_loaded(
-    sandbox: Sandbox, slow_python: tuple[str, Path], how: str
+    new_sandbox: Callable[..., Sandbox], slow_python: tuple[str, Path], how: str
 ) -> None:
     """By a key, by a signal, or because its terminal was closed."""
+    sandbox = new_sandbox()  # Nurseries that nobody has used yet keep others out for a while.
     sandbox.write("train.py", "open('ran', 'w').close()")
     terminal = Terminal(sandbox, "run", "--python", slow_python[0], "train.py")
     terminal.expect("being loaded")
