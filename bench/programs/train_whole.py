@@ -42,7 +42,7 @@ def _build(name: str) -> tuple[Any, tuple[int, ...]]:
     return keras.Sequential([layers.Input(shape), *inner[name], last]), shape
 
 
-class _Times(keras.callbacks.Callback):  # type: ignore[misc]
+class _Times(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types.
     def __init__(self) -> None:
         super().__init__()
         self.seconds: list[float] = []

@@ -2,7 +2,8 @@
 
 import sublet
 
-sublet.lease("96MiB")  # Before TensorFlow starts; 256 rows of this model need more.
+# Before TensorFlow starts, so before these imports; 256 rows of this model need more.
+sublet.lease("96MiB")
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402

@@ -76,6 +76,8 @@ def lines(planned: TrainingPlan, ceiling: int, name: str, command: str) -> list[
     out.append(f"  {way}, in {format_bytes(ceiling)}: a peak of about {format_bytes(planned.peak)}")
     if planned.seconds is not None:
         took = format_seconds(planned.seconds)
-        out.append(f"  about {took} for {planned.epochs} epochs of {planned.steps} steps")
+        steps = f"{planned.steps} step{'s' * (planned.steps != 1)}"
+        epochs = f"{planned.epochs} epochs of " if planned.epochs != 1 else ""
+        out.append(f"  about {took} for {epochs}{steps}")
     option = "--on-oom split " if split else ""
     return [*out, f"  sublet run --memory {ceiling // 2**20}MiB {option}{command}"]
