@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-KEPT_FREE = 0.15
-"""The share of the limit that is not planned for: pools fragment, and no two steps are alike."""
+KEPT_FREE = 0.35
+"""The share of the limit that is not planned for: a pool gives a piece of up to twice the size that
+was asked for, and no two steps are alike. Smaller micro-batches cost little; one that does not fit
+may crash the program."""
 TRIED = (16, 8, 4)
 """To see what a step needs, these fractions of the batch are tried, as far as they fit."""
 _NOISE = 0.8
