@@ -1,13 +1,24 @@
-"""NumpyModels of jobs on a command line."""
+"""Numbers of jobs on a command line."""
 
 import contextlib
+from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sublet.cli.job_numbers import read_indexes, read_number, read_numbers
+from sublet.client import jobs
 from sublet.errors import BadRequest
+from sublet.wire.messages import Jobs
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_job_has_a_name() -> Iterator[None]:
+    """What is no number may be a name: then all jobs are looked through."""
+    with mock.patch.object(jobs, "listing", return_value=Jobs(())):
+        yield
 
 
 @pytest.mark.parametrize(
