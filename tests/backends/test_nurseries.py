@@ -143,6 +143,20 @@ def test_more_than_there_is_place_for_do_not_end_each_other(place: Place) -> Non
     assert [place.all.find(key, plenty) for key in keys[1:-1]] == made[1:-1]
 
 
+def test_one_for_which_nobody_waits_any_more_makes_place(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nurseries, "UNWANTED", 0.0)
+    place.runs(WARM + "link.recv(1)")
+    keys = [NurseryKey(str(place.python), (("HOME", str(n)),)) for n in range(nurseries.MOST + 1)]
+    first = place.all.find(keys[0], plenty)
+    assert first is not None
+    place.turn_until(lambda: first.warm, "it is warm")
+    others = [place.all.find(key, plenty) for key in keys[1:]]
+    assert place.all.pid(keys[0]) == 0
+    assert None not in others
+
+
 def test_what_imports_of_a_parent_have_set_brings_no_nursery_of_its_own() -> None:
     """Also before any nursery has told what its imports set."""
     inherited = {"HDF5_PLUGIN_PATH": "disable", "KMP_INIT_AT_FORK": "FALSE", "TF2_BEHAVIOR": "1"}

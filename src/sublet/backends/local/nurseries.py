@@ -29,6 +29,9 @@ of use."""
 USUAL = 256 * MiB
 """What a nursery is taken to hold before any was seen."""
 LONGEST_WARM_UP = 120.0
+UNWANTED = 10.0
+"""Seconds after which nobody seems to wait any more for one that is warm: whoever does comes at
+once."""
 TRIES = 3
 """Nurseries or births in a row that may come to nothing before programs are started cold."""
 REST = 300.0
@@ -326,7 +329,7 @@ class Nurseries:
     def _start(self, key: NurseryKey, room: Callable[[], int]) -> Nursery | None:
         living = self._living()
         if len(living) >= MOST:
-            long_ago = time.monotonic() - LONGEST_WARM_UP
+            long_ago = time.monotonic() - UNWANTED
             idle = [one for one in living if one.useful or (one.warm and one.used < long_ago)]
             if not idle:
                 self._refused[key] = "other environments are being loaded"
@@ -363,7 +366,7 @@ class Nurseries:
         packet, _ = received
         match packet.get("event"):
             case "warm":
-                nursery.state = "warm"
+                nursery.state, nursery.used = "warm", time.monotonic()
                 nursery.tensorflow = packet["tensorflow"]
                 nursery.packages = packet["packages"]
                 self._know(nursery.key.python, packet["variables"], packet["written"])
