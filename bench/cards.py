@@ -190,11 +190,13 @@ def result(found: Outcome, seed: int, seconds: float) -> report.Result:
 
 
 def _filled(path: Path, trial: Trial) -> bool:
-    """Whether it failed because its lease was full: TensorFlow gives a piece up to twice its
-    size."""
+    """Whether it failed because its lease was full: what it asked for did not fit, or hardly, as
+    TensorFlow gives a piece up to twice its size. A lease that may grow and finds no room on its
+    card is full, too."""
     ended = json.loads(path.read_text()) if path.exists() else {}
     most = min(ended.get("lease") or 0, trial.limit * _MiB)
-    return ended.get("cause") == "lease exceeded" and (ended.get("peak") or 0) > 0.75 * most
+    peak, asked = ended.get("peak") or 0, ended.get("asked") or 0
+    return ended.get("cause") == "lease exceeded" and max(peak / 0.75, peak + asked) > most
 
 
 def main() -> int:

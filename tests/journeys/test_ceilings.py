@@ -99,6 +99,7 @@ def test_a_program_that_wants_more_is_stopped_by_tensorflow_itself(
     memory = f"{report['suggest'] >> 20}MiB" if "\n  asked  " in said else "grow"
     assert f"sublet run --memory {memory} train.py" in said
     assert report["suggest"] > 128 << 20
+    assert bool(report["asked"]) == ("\n  asked  " in said)
 
 
 @pytest.mark.slow

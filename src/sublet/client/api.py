@@ -49,6 +49,8 @@ class Report(Struct, frozen=True):
     attempts: int
     suggest: int | None
     """After an out-of-memory: a ceiling worth trying."""
+    asked: int | None = None
+    """After an out-of-memory: what the allocation that failed had asked for, if known."""
     cards: tuple["CardReport", ...] = ()
     """The leases of a job with several GPUs, one on each, in the order in which it saw them. Above
     are the first of them, and the largest of their peaks."""
@@ -75,6 +77,7 @@ class Report(Struct, frozen=True):
             how=ended.how,
             attempts=ended.attempt,
             suggest=ended.suggest,
+            asked=outcome.asked,
             cards=_cards(lease, outcome.peaks),
         )
 
