@@ -105,3 +105,7 @@ class StandInCard:
     def held(self, pids: Iterable[int]) -> dict[int, int]:
         held = self._machine.held(self._uuid)
         return {pid: held.get(pid, 0) for pid in pids}
+
+    def refusals(self) -> list[str]:
+        """What the driver has refused to give."""
+        return self._machine.refusals()
