@@ -5,7 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRA := dev
 # A process that ends in a test is replaced once, and not for ever: its successor runs that test anew.
-TWO := --numprocesses 2 --dist loadfile --max-worker-restart 1
+# More processes than two cores: tests wait more than they compute, ten seconds for each allocation that
+# TensorFlow refuses.
+SPREAD := --numprocesses 4 --dist loadfile --max-worker-restart 1
 
 .PHONY: demo quick test check fuzz chaos bench likeness compat clean
 
@@ -27,11 +29,11 @@ check: $(STAMP)
 
 # What can be known in a minute: no test that starts TensorFlow or other processes that take a while.
 quick: check
-	$(BIN)/python -m pytest $(TWO) -q -m 'not slow' --durations 5 --durations-min 2
+	$(BIN)/python -m pytest $(SPREAD) -q -m 'not slow' --durations 5 --durations-min 2
 
 # All tests on this Python; on the others that are on the PATH, those that depend on it.
 test: check
-	PYTHONPATH=tests $(BIN)/python -m support.pythons $(TWO) --rerun-failed
+	PYTHONPATH=tests $(BIN)/python -m support.pythons $(SPREAD) --rerun-failed
 
 # `make fuzz SECONDS=600 TARGET=hpack`: inputs that find a fault are kept in tests/fuzz/corpus.
 SECONDS ?= 60
@@ -69,7 +71,7 @@ compat:
 	test -x $(COMPAT)/bin/python || $(PYTHON) -m venv $(COMPAT)
 	$(COMPAT)/bin/python -m demo.install --editable '.[dev]' \
 		'tensorflow==$(TENSORFLOW).*' 'tf_keras==$(TENSORFLOW).*' 'tensorflow-serving-api==$(TENSORFLOW).*'
-	$(COMPAT)/bin/python -m pytest $(TWO) \
+	$(COMPAT)/bin/python -m pytest $(SPREAD) \
 		tests/inside tests/journeys tests/process tests/pool tests/serving
 
 clean:

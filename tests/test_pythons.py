@@ -1,5 +1,6 @@
 """Which Pythons the tests run on (`support.pythons`)."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def test_the_run_of_all_tests_knows_its_options(
     monkeypatch.setattr(sys, "argv", ["pythons", "--rerun-failed"])
     (flaky := tmp_path / "flaky").touch()
     ran = pythons._pytest(sys.executable, flaky, "--collect-only", "--ignore-glob=*")
-    assert ran == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert ran.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
 def test_the_last_lines_say_what_ran_where_and_what_was_flaky(
@@ -65,18 +66,26 @@ def test_the_last_lines_say_what_ran_where_and_what_was_flaky(
     there = {first: f"/bin/python{first}", second: ""}
     failing = set[str]()
 
-    def run(python: str, flaky: Path, *tests: str) -> int:
-        flaky.write_text("FLAKY tests/test_it.py::test_it\n")
-        return int(python in failing)
+    def run(command: list[str], captured: bool) -> "subprocess.CompletedProcess[str]":
+        for word in command:
+            if word.startswith("--name-flaky="):
+                Path(word.partition("=")[2]).write_text("FLAKY tests/test_it.py::test_it\n")
+        failed = any(word in failing for word in command)
+        return subprocess.CompletedProcess(
+            command, int(failed), "what it wrote" if captured else ""
+        )
 
     monkeypatch.setattr(pythons, "_interpreter", there.__getitem__)
-    monkeypatch.setattr(pythons, "_environments", lambda found: {v: Path(found[v]) for v in found})
-    monkeypatch.setattr(pythons, "_pytest", run)
+    monkeypatch.setattr(pythons, "_run", run)
     assert pythons.main() == 0
     lines = capsys.readouterr().out.splitlines()
     assert f"Python {second}: NOT RUN: no python{second} on the PATH runs" in lines
     assert f"Python {own}: all tests passed" in lines
+    assert "what it wrote" in lines
     assert lines[-1] == "FLAKY tests/test_it.py::test_it"
-    failing.add(there[first])
+    failing.add(str(pythons.ROOT / f".venv-{first}/bin/python"))
     assert pythons.main() == 1
     assert f"Python {first}: FAILED: tests that depend on it" in capsys.readouterr().out
+    failing.add(f"PYTHON={there[first]}")
+    assert pythons.main() == 1
+    assert f"Python {first}: FAILED: the packages in " in capsys.readouterr().out

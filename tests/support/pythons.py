@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 VERSIONS = ("3.11", "3.12", "3.13")
@@ -20,21 +21,26 @@ ROOT = Path(__file__).parents[2]
 def main() -> int:
     """Returns the exit code: 0 if all that ran has passed."""
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
-    others = {version: _interpreter(version) for version in VERSIONS if version != own}
-    with tempfile.TemporaryDirectory() as directory:
+    found = {version: _interpreter(version) for version in VERSIONS if version != own}
+    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor() as threads:
         flaky = Path(directory) / "flaky"
         flaky.touch()
-        results = {own: _told("all tests", _pytest(sys.executable, flaky))}
-        environments = _environments({version: path for version, path in others.items() if path})
-        for version in others:
-            if version not in environments:
+        makes = {
+            version: threads.submit(_make_environment, version, python)
+            for version, python in found.items()
+            if python
+        }
+        results = {own: _told("all tests", _pytest(sys.executable, flaky).returncode)}
+        others = {
+            version: threads.submit(_test_other, version, make, flaky)
+            for version, make in makes.items()
+        }
+        for version in found:
+            if version not in others:
                 results[version] = f"NOT RUN: no python{version} on the PATH runs"
-            elif environments[version] is None:
-                results[version] = "FAILED: the packages in constraints.txt cannot be installed"
             else:
-                chosen = ("-m", "every_python", *map(str, marked()))
-                code = _pytest(str(environments[version]), flaky, *chosen)
-                results[version] = _told("tests that depend on it", code)
+                results[version], output = others[version].result()
+                print(output, flush=True)
         print()
         for version in sorted(results):
             print(f"Python {version}: {results[version]}")
@@ -63,23 +69,44 @@ def _interpreter(version: str) -> str:
     return ""
 
 
-def _environments(pythons: dict[str, str]) -> dict[str, Path | None]:
-    """Make a virtual environment for each, all at once. None where that fails."""
-    makes = {}
-    for version, python in pythons.items():
-        venv = f".venv-{version}"
-        words = [f"VENV={venv}", f"PYTHON={python}", "EXTRA=test", f"{venv}/.installed"]
-        makes[version] = subprocess.Popen(["make", *words], cwd=ROOT, env=_environ())
-    return {
-        version: ROOT / f".venv-{version}/bin/python" if make.wait() == 0 else None
-        for version, make in makes.items()
-    }
+def _make_environment(version: str, python: str) -> "subprocess.CompletedProcess[str]":
+    """Make a virtual environment, beside the tests: most of that is waiting."""
+    venv = f".venv-{version}"
+    words = [f"VENV={venv}", f"PYTHON={python}", "EXTRA=test", f"{venv}/.installed"]
+    return _run(["make", *words], captured=True)
 
 
-def _pytest(python: str, flaky: Path, *tests: str) -> int:
+def _test_other(
+    version: str, make: "Future[subprocess.CompletedProcess[str]]", flaky: Path
+) -> tuple[str, str]:
+    """How the tests that depend on this Python ended, and what they wrote."""
+    made = make.result()
+    if made.returncode != 0:
+        return "FAILED: the packages in constraints.txt cannot be installed", made.stdout
+    python, chosen = ROOT / f".venv-{version}/bin/python", ("-m", "every_python")
+    ran = _pytest(str(python), flaky, *chosen, *map(str, marked()), captured=True)
+    return _told("tests that depend on it", ran.returncode), ran.stdout
+
+
+def _pytest(
+    python: str, flaky: Path, *tests: str, captured: bool = False
+) -> "subprocess.CompletedProcess[str]":
     # In one word: pytest would look for its settings beside a path that stands alone.
     command = [python, "-m", "pytest", *sys.argv[1:], f"--name-flaky={flaky}", *tests]
-    return subprocess.run(command, cwd=ROOT, env=_environ(), check=False).returncode
+    return _run(command, captured)
+
+
+def _run(command: list[str], captured: bool) -> "subprocess.CompletedProcess[str]":
+    stream = subprocess.PIPE if captured else None
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env=_environ(),
+        stdout=stream,
+        stderr=subprocess.STDOUT if captured else None,
+        text=True,
+        check=False,
+    )
 
 
 def _environ() -> dict[str, str]:
