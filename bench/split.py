@@ -2,7 +2,8 @@
 
 An unmodified Keras program of four kinds, with two optimizers each: with room for its batches, in
 a lease in which they kill it, and in the same lease with `--on-oom split`; then with the
-micro-batch as its batch, for the time that it takes.
+micro-batch as its batch, for the time that it takes. Then in smaller and larger leases, for what it
+holds there.
 """
 
 import json
@@ -25,6 +26,8 @@ _STEPS = 3
 """Of an epoch; the batch of the last one is short."""
 _SHARE = 0.6
 """The lease, as a share of the peak with whole batches."""
+_OTHERS = (0.35, 0.4, 0.45, 0.5, 0.7, 0.8)
+"""More leases, for the peak alone: 56 runs in all."""
 _SGD, _ADAM, _SLOWER = 1e-5, 1e-4, 1.1
 _PATIENCE = 600
 _SAID = re.compile(r"training in \d+ micro-batches of (\d+)")
@@ -47,6 +50,8 @@ class Split:
     """Of a micro-batch; 0 if batches were not split."""
     slower: float
     """Seconds of the last epochs, of those with the micro-batch as its batch."""
+    others: tuple[tuple[int, int, int], ...] = ()
+    """Of runs in other leases: the lease, the peak, and the exit code."""
 
 
 def measure(quick: bool) -> Result:
@@ -56,7 +61,8 @@ def measure(quick: bool) -> Result:
         for optimizer in ("sgd",) if quick else ("sgd", "adam"):
             with sandbox() as home:
                 home.warm_up()
-                splits.append(_split(home, model, optimizer))
+                splits.append(_split(home, model, optimizer, _OTHERS[:1] if quick else _OTHERS))
+                print(f"  {splits[-1]}", flush=True)
     return result(splits)
 
 
@@ -79,6 +85,8 @@ def result(splits: Sequence[Split]) -> Result:
         rows,
         ("time: of the last two epochs, of plain `fit` with the micro-batch as its batch",),
     )
+    runs = [(one.lease, one.peak, 0) for one in splits]
+    runs += [run for one in splits for run in one.others]
     bars = [
         Bar(
             "trainings that whole batches do not kill",
@@ -88,12 +96,13 @@ def result(splits: Sequence[Split]) -> Result:
             "runs",
         ),
         Bar(
-            "peaks above the lease",
-            sum(one.peak > one.lease for one in splits),
+            f"of {len(runs)} runs, peaks above the lease",
+            sum(peak > lease for lease, peak, _ in runs),
             0,
             "at most",
             "runs",
         ),
+        Bar("runs that fail", sum(code != 0 for *_, code in runs), 0, "at most", "runs"),
         Bar(
             "time, of the same micro-batch",
             _middle([one.slower for one in splits]),
@@ -112,7 +121,7 @@ def _middle(numbers: Sequence[float]) -> float:
     return sorted(numbers)[len(numbers) // 2]
 
 
-def _split(home: Sandbox, model: str, optimizer: str) -> Split:
+def _split(home: Sandbox, model: str, optimizer: str, others: Sequence[float]) -> Split:
     batch = str(BATCHES[model])
     whole, _ = _run(home, "whole", model, optimizer, batch, "--memory", "3GiB")
     lease = int(whole["peak"] * _SHARE) // _MiB
@@ -124,6 +133,14 @@ def _split(home: Sandbox, model: str, optimizer: str) -> Split:
     found = _SAID.search(said)
     rows = int(found[1]) if found else 0
     _run(home, "plain", model, optimizer, str(rows or batch), "--memory", "3GiB")
+    more = []
+    for share in others:
+        size = int(whole["peak"] * share) // _MiB
+        options = ("--memory", f"{size}MiB", "--on-oom", "split")
+        run, said = _run(home, "other", model, optimizer, batch, *options)
+        more.append((size * _MiB, run["peak"], run["code"]))
+        if run["code"]:
+            print(f"{model} with {optimizer} in {size} MiB:\n{said[-2000:]}", flush=True)
     return Split(
         model,
         optimizer,
@@ -134,6 +151,7 @@ def _split(home: Sandbox, model: str, optimizer: str) -> Split:
         _difference(home.directory / "whole.npz", home.directory / "parts.npz"),
         rows,
         _seconds(home.directory / "parts.json") / _seconds(home.directory / "plain.json"),
+        tuple(more),
     )
 
 
