@@ -5,11 +5,13 @@ import os
 import re
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from standin import Gpu, Machine
 from support.queue import rows
 from support.sandbox import Sandbox, wait_for
 
@@ -72,14 +74,74 @@ def test_two_workers_train_one_model(sandbox: Sandbox) -> None:
     assert "worker 1 |" not in alone
 
 
+PARAMETER_SERVER = ("--chief", "1", "--workers", "1", "--ps", "1", "--stall", "20min")
+HOLD = """
+import tensorflow as tf
+
+cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+if cluster.task_type in ("worker", "ps"):
+    name, index = cluster.task_type, cluster.task_id
+    tf.distribute.Server(cluster.cluster_spec(), job_name=name, task_index=index).join()
+strategy = tf.distribute.ParameterServerStrategy(cluster)
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+with strategy.scope():
+    held = [tf.Variable(tf.zeros([20 << 18])) for _ in range(5)]
+print("held", len(held))
+"""
+"""Has the parameter server hold 100 MiB, of which the chief makes 20 at a time."""
+
+
+def of_role(sandbox: Sandbox, name: str, role: str) -> dict[str, Any]:
+    """The latest finished task of this role."""
+    jobs = json.loads(sandbox.sublet("ps", "--all", "--json", check=True).stdout)["jobs"]
+    found = [row for row in jobs if row["name"].startswith(name) and row["role"] == role]
+    return max(found, key=lambda row: int(row["id"]))
+
+
 @pytest.mark.slow
 def test_a_chief_trains_with_workers_and_a_parameter_server(sandbox: Sandbox) -> None:
     """It is done when the chief is; those that served it are ended, which is no failure."""
-    ran = sandbox.sublet("launch", "--chief", "1", "--workers", "2", "--ps", "1", "--stall",
-                         "20min", str(CLUSTERS / "parameter_server.py"), timeout=None)  # fmt: skip
+    program = str(CLUSTERS / "parameter_server.py")
+    ran = sandbox.sublet("launch", *PARAMETER_SERVER, program, timeout=None)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert re.search(r"^chief 0 +\| weights \[", ran.stdout, re.MULTILINE)
+    assert "cold" not in ran.stderr
     assert not all_rows(sandbox)
+    assert of_role(sandbox, "parameter_server.py", "ps")["peak"] > 0
+
+
+@pytest.mark.slow
+def test_the_lease_of_a_parameter_server_grows_or_is_named(sandbox: Sandbox) -> None:
+    """Of a server that gets no memory, its chief hears only that a tensor cannot be parsed."""
+    sandbox.write("hold.py", HOLD)
+    words = ("launch", *PARAMETER_SERVER, "--memory")
+    ran = sandbox.sublet(*words, "48MiB..1GiB", "hold.py", timeout=None)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    held = of_role(sandbox, "hold.py", "ps")
+    assert held["lease"] >= held["peak"] >= 100 << 20
+    ran = sandbox.sublet(*words, "48MiB", "hold.py", timeout=None)
+    assert ran.returncode == 1
+    assert re.search(r"ps 0 \(#\d+\) failed: out of memory: .*; try --memory", ran.stderr)
+    assert re.search(r"chief 0 \(#\d+\) failed first: exit code 1", ran.stderr)
+
+
+@pytest.mark.slow
+def test_workers_have_a_card_each(
+    new_sandbox: Callable[..., Sandbox], new_machine: Callable[..., Machine]
+) -> None:
+    """TensorFlow's own GPU code trains on both, and what each has held is known."""
+    cards = [Gpu(uuid=f"GPU-{name}", total=4 << 30, compute=(7, 5)) for name in "ab"]
+    machine = new_machine(*cards)
+    sandbox = new_sandbox(**machine.environ)
+    program = str(CLUSTERS / "mirrored_workers.py")
+    words = ("launch", "--workers", "2", "--memory", "256MiB", "--stall", "20min")
+    ran = sandbox.sublet(*words, program, timeout=None)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.count("weights [1.0, 2.0, 3.0, 4.0]") == 2
+    jobs = json.loads(sandbox.sublet("ps", "--all", "--json", check=True).stdout)["jobs"]
+    assert sorted(row["device"] for row in jobs) == ["gpu0", "gpu1"]
+    assert all(0 < row["peak"] < 256 << 20 for row in jobs)
+    assert machine.refusals() == []
 
 
 @pytest.mark.slow

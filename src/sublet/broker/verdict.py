@@ -55,6 +55,9 @@ def judge(
     number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
     code = _shell_code(status)
     cause = _cause(ending, evidence, code, number, neighbours.overfull)
+    if cause == "stopped" and job.spec.gang is not None and code and evidence.unheard:
+        # Its cluster failed of it: others saw an error that does not speak of memory.
+        cause = "lease exceeded"
     unseen = cause == "lost" and not ending.rebooted
     ran = ending.ran
     if ran is None:
@@ -119,7 +122,7 @@ def _cause(ending: Ending, evidence: OomEvidence, code: int, number: int, overfu
 
 def _message(ending: Ending, evidence: OomEvidence, cause: Cause, number: int) -> str | None:
     if cause in ("lease exceeded", "device full") and not evidence.uncaught:
-        if number:
+        if number and not ending.stopped:
             crash = signal.Signals(number).name
             return f"nothing: TensorFlow crashed ({crash}) when it got no memory for a tensor"
         return "no out-of-memory error: TensorFlow got no memory and called that something else"

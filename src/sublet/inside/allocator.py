@@ -205,8 +205,11 @@ def handle_and_devices(lease: LeaseTerms) -> tuple[Any, list[str]]:
         return _own_handle() if handle is None else handle, ["CPU:0"]
     if handle is None:
         return _session_handle(), [f"GPU:{index}" for index in range(_session_gpus())]
-    gpus = sum(1 for device in context._logical_devices or () if device.device_type == "GPU")
-    return handle, [f"GPU:{index}" for index in range(gpus)]
+    devices = context._logical_devices or ()
+    # In a cluster, those of other tasks come after the own ones.
+    own = devices[0].name.rpartition("/")[0] + "/" if devices else ""
+    gpus = [one for one in devices if one.device_type == "GPU" and one.name.startswith(own)]
+    return handle, [f"GPU:{index}" for index in range(len(gpus))]
 
 
 def _cards_of(lease: LeaseTerms, count: int) -> list[int]:

@@ -203,7 +203,19 @@ def _patch_server(module: Any) -> None:
         _bound(definition.default_session_config)
         return definition
 
+    original_init = module.Server.__init__
+
+    @functools.wraps(original_init)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        with _starting:
+            _settle(starts=True)
+            _do_without_gpu()
+            original_init(self, *args, **kwargs)
+            allocator.note_session(self._server_def.default_session_config)
+            _started(allocator.prime)
+
     module._make_server_def = make_server_def
+    module.Server.__init__ = init
 
 
 def _settle(starts: bool = False) -> None:
