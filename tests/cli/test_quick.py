@@ -19,9 +19,10 @@ words = st.sampled_from(
     (
         *quick.VALUES,
         *quick.FLAGS,
+        *quick.OPTIONAL,
         *TOGETHER,
         *("--", "-", "-m", "--help", "--memory=2GiB", "--name=", "--me", "--report=a=b"),
-        *("train.py", "2GiB", "grow", "--epochs", "", "é"),
+        *("train.py", "2GiB", "grow", "--epochs", "", "é", "--profile=d"),
     )
 )
 
@@ -64,7 +65,7 @@ def test_every_option_of_click_is_known_here() -> None:
         if isinstance(parameter, click.Option)
         for name in parameter.opts
     }
-    assert spelled == quick.VALUES | quick.FLAGS
+    assert spelled == quick.VALUES | quick.FLAGS | quick.OPTIONAL
     negated = {
         name: parameter.name for parameter in command.params for name in parameter.secondary_opts
     }

@@ -1,5 +1,6 @@
 """What an earlier broker has left: attempts to adopt, clients that may come back, old jobs."""
 
+import shutil
 from functools import partial
 
 from sublet.backends.backend import Backend
@@ -69,4 +70,7 @@ def prune(work: UnitOfWork, home: Home) -> None:
         for path in home.logs.iterdir():
             number = path.name.partition(".")[0]
             if number.isdecimal() and int(number) not in kept:
-                path.unlink(missing_ok=True)
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)

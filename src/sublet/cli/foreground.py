@@ -10,7 +10,7 @@ from sublet import cli
 from sublet.cli import end_by
 from sublet.client import job_request
 from sublet.client.run import GaveUp, run_in_foreground
-from sublet.errors import BadRequest
+from sublet.errors import BadRequest, SubletError
 from sublet.home import Home
 from sublet.text import plain
 
@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from sublet.client.profile import BackgroundProfile, Profile
     from sublet.domain.job import Outcome
     from sublet.wire.messages import Ended, Granted, Retried, Started
 
@@ -28,6 +29,7 @@ def run(
     gpus: str | None = None,
     cpus: str | None = None,
     report: str | None = None,
+    profile: str | None = None,
     quiet: bool = False,
     **options: "Any",
 ) -> int:
@@ -40,13 +42,17 @@ def run(
     if report is not None and os.path.isdir(report):
         raise BadRequest(f"--report {report} is a directory.", "Name a file.")
     reporter = _Reporter(quiet)
+    profiler = _Profiler(profile, quiet)
     try:
-        ended = run_in_foreground(spec, Home.find(), reporter, [0, 1, 2], pass_signals=True)
+        ended = run_in_foreground(
+            spec, Home.find(), reporter, [0, 1, 2], pass_signals=True, on_accepted=profiler.start
+        )
     except GaveUp as stop:
         reporter.clear()
         _say("interrupted while waiting; the program was not started")
         return end_by(stop.number)
     reporter.clear()
+    profiler.finish()
     if report is not None:
         _write_report(report, str(spec["name"]), ended)
     if ended.outcome.cause in ("lease exceeded", "device full"):
@@ -119,6 +125,40 @@ class _Reporter:
         if self.lines:
             print(f"\x1b[{self.lines}F\x1b[J", end="", file=sys.stderr, flush=True)
             self.lines = 0
+
+
+class _Profiler:
+    """Profiles the program if that is asked for, and says what came of it."""
+
+    def __init__(self, directory: str | None, quiet: bool) -> None:
+        self._directory = directory
+        self._quiet = quiet
+        self._thread: BackgroundProfile | None = None
+        if directory:
+            from sublet.client.profile import checked_directory
+
+            checked_directory(directory)
+
+    def start(self, job: int) -> None:
+        if self._directory is None:
+            return
+        from sublet.client.profile import BackgroundProfile
+
+        self._thread = BackgroundProfile(job, self._directory or None, self._ended)
+        self._thread.start()
+
+    def finish(self) -> None:
+        if self._thread is not None:
+            self._thread.finish()
+
+    def _ended(self, profile: "Profile | SubletError") -> None:
+        if isinstance(profile, SubletError):
+            _say(f"there is no profile: {profile}")
+        elif not self._quiet:
+            from sublet.cli.profile import lines
+
+            for line in lines(profile):
+                _say(line)
 
 
 def summary(ended: "Ended") -> str:

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from sublet.cli.completion import complete_files
+from sublet.cli.quick import OPTIONAL
 
 CONTEXT: dict[str, Any] = {
     "allow_interspersed_args": False,
@@ -19,11 +20,13 @@ class ProgramCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         options = [one for one in self.params if isinstance(one, click.Option)]
         with_value = {name for one in options if not one.is_flag for name in one.opts}
-        place = 0
+        place, args = 0, list(args)
         while place < len(args) and args[place].startswith("-") and args[place] not in ("-", "--"):
             if args[place] == "-m":
                 args = [*args[:place], "--", *args[place:]]
                 break
+            if args[place] in OPTIONAL:
+                args[place] += "="
             place += 2 if args[place] in with_value else 1
         return super().parse_args(ctx, args)
 
@@ -66,6 +69,12 @@ fence = click.option(
     default=None,
     help="On a GPU, hold the whole program to its lease, not just TensorFlow's pool. Needs a C "
     "compiler once. Default: SUBLET_FENCE, or off.",
+)
+profile = click.option(
+    "--profile",
+    metavar="[=DIR]",
+    help="Profile its first 20 steps, for TensorBoard, and record all programs beside it, for "
+    "Perfetto. Default: beside its log.",
 )
 words = click.argument(
     "words",

@@ -25,6 +25,8 @@ FLAGS = {
     "--quiet": "quiet",
 }
 OFF = {"--no-fence": "fence"}
+OPTIONAL = {"--profile": "profile"}
+"""Have a value only if it is written with `=`: the next word is the program."""
 
 
 def read(words: list[str]) -> dict[str, object] | None:
@@ -43,6 +45,8 @@ def read(words: list[str]) -> dict[str, object] | None:
             options[FLAGS[word]] = True
         elif word in OFF:
             options[OFF[word]] = False
+        elif name in OPTIONAL:
+            options[OPTIONAL[name]] = value
         elif name in VALUES and name.startswith("--") and equals:
             options[VALUES[name]] = value
         elif word in VALUES and rest:

@@ -31,6 +31,7 @@ from sublet.cli.foreground import run
 @program_options.cold
 @program_options.leave_children
 @program_options.fence
+@program_options.profile
 @click.option(
     "--report",
     metavar="FILE",

@@ -8,6 +8,7 @@ from sublet.cli import program_options
 from sublet.cli.job_numbers import complete, read_indexes, read_numbers
 from sublet.cli.terminal_text import print_json
 from sublet.client.jobs import submit_array
+from sublet.client.profile import checked_directory, start_detached
 from sublet.errors import BadRequest
 from sublet.units import parse_seconds
 
@@ -91,6 +92,7 @@ from sublet.units import parse_seconds
 @program_options.cold
 @program_options.leave_children
 @program_options.fence
+@program_options.profile
 @click.option("--json", "as_json", is_flag=True, help="Print the job number as JSON.")
 @program_options.words
 def command(
@@ -103,6 +105,7 @@ def command(
     no_requeue: bool,
     time: str | None,
     grace: str,
+    profile: str | None,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -114,6 +117,13 @@ def command(
     sublet submit --after-ok 13 evaluate.py
     """
     indexes, at_once = read_indexes(array) if array is not None else ((), 0)
+    if profile is not None:
+        if array is not None:
+            raise BadRequest(
+                "An array is not profiled.", "Profile one of its jobs when it runs: sublet profile."
+            )
+        if profile:
+            checked_directory(profile)
     jobs = submit_array(
         words,
         indexes,
@@ -128,10 +138,13 @@ def command(
         **options,
     )
     numbers = [job.id for job in jobs]
+    place = None if profile is None else str(start_detached(numbers[0], profile or None))
     if as_json:
-        print_json({"id": numbers[0], "ids": numbers})
+        print_json({"id": numbers[0], "ids": numbers, "profile": place})
     elif len(numbers) == 1:
         click.echo(f"#{numbers[0]} is in the queue; follow it with `sublet logs -f {numbers[0]}`")
+        if place is not None:
+            click.echo(f"its profile will be in {place}")
     else:
         click.echo(f"#{numbers[0]} to #{numbers[-1]} are in the queue; list them with `sublet ps`")
     return 0

@@ -28,6 +28,7 @@ VERBS = {
     "probe": "Estimate a program's memory from a few small steps.",
     "plan": "Show how a program would train in so much memory, without training it.",
     "explain": "Show how a job's lease was sized.",
+    "profile": "Profile a running job, and show all programs beside it on one time line.",
     "serve": "Serve models to TensorFlow Serving's clients.",
     "models": "List served models: memory, load time, requests, last use.",
     "bench": "Measure how fast a model answers.",
@@ -124,6 +125,7 @@ def cli() -> None:
     sublet logs -f 13                  the output of a job
     sublet probe train.py              how much memory it would need
     sublet explain 13                  how a job's lease was sized
+    sublet profile 13 --steps 20       what it does, for TensorBoard and Perfetto
     sublet serve models/               serve models to TensorFlow Serving clients
     sublet status                      devices, leases, waiting jobs
     sublet selftest                    check that it works on this machine

@@ -1,16 +1,20 @@
 """`sublet.run` and `sublet.status`."""
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from sublet.client import job_request
 from sublet.client.connection import ask
+from sublet.client.profile import BackgroundProfile, Profile, checked_directory
 from sublet.client.run import run_in_foreground
 from sublet.domain.job import Cause, OnOom
 from sublet.domain.lease import Lease
+from sublet.errors import SubletError
 from sublet.home import Home
 from sublet.wire.messages import AskStatus, Ended, Granted, Retried, Snapshot, Started
 
@@ -54,6 +58,8 @@ class Report(Struct, frozen=True):
     cards: tuple["CardReport", ...] = ()
     """The leases of a job with several GPUs, one on each, in the order in which it saw them. Above
     are the first of them, and the largest of their peaks."""
+    profile: Profile | None = None
+    """What was recorded, if that was asked for."""
 
     @classmethod
     def of(cls, name: str, ended: Ended) -> "Report":
@@ -125,6 +131,7 @@ def run(
     cold: bool = False,
     leave_children: bool = False,
     fence: bool | None = None,
+    profile: bool | str | os.PathLike[str] = False,
     stdin: Stream = None,
     stdout: Stream = None,
     stderr: Stream = None,
@@ -132,8 +139,10 @@ def run(
 ) -> Report:
     """Run a program under a lease, like `sublet run`, and return when it has ended.
 
-    May be called from any thread. The program ends when this process does.
+    May be called from any thread. The program ends when this process does. With `profile`, its
+    first steps are profiled; the files are left beside its log, or in the directory that is named.
     """
+    logdir = None if isinstance(profile, bool) else checked_directory(profile)
     spec = job_request.job(
         words,
         memory,
@@ -150,8 +159,26 @@ def run(
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     streams = [_number(given, own) for own, given in enumerate((stdin, stdout, stderr))]
-    ended = run_in_foreground(spec, Home.find(), listener or Quiet(), streams, pass_signals=False)
-    return Report.of(str(spec["name"]), ended)
+    came: list[Profile | SubletError] = []
+    recording: list[BackgroundProfile] = []
+
+    def record(job: int) -> None:
+        recording.append(BackgroundProfile(job, logdir, came.append))
+        recording[0].start()
+
+    ended = run_in_foreground(
+        spec,
+        Home.find(),
+        listener or Quiet(),
+        streams,
+        pass_signals=False,
+        on_accepted=record if profile is not False else lambda job: None,
+    )
+    for thread in recording:
+        thread.finish()
+    report = Report.of(str(spec["name"]), ended)
+    made = next((one for one in came if isinstance(one, Profile)), None)
+    return report if made is None else msgspec.structs.replace(report, profile=made)
 
 
 class Status(Snapshot, frozen=True):

@@ -79,15 +79,23 @@ def submit(
     *,
     after: Iterable[int | Job] = (),
     after_ok: Iterable[int | Job] = (),
+    profile: bool | str | os.PathLike[str] = False,
     **options: Unpack[QueueOptions],
 ) -> Job:
     """Put a program into the queue: `sublet.submit(["train.py", "--lr", "0.1"], memory="2GiB")`.
 
     The options are those of `sublet submit`: device, cpus, on_oom, name, python, cold,
     leave_children, priority, service, time and grace (seconds, or "2h"), after and after_ok (jobs
-    or their numbers), retries, requeue, split.
+    or their numbers), retries, requeue, split, profile (True, or a directory).
     """
-    return submit_array(words, (), memory, after=after, after_ok=after_ok, **options)[0]
+    if profile is False:
+        return submit_array(words, (), memory, after=after, after_ok=after_ok, **options)[0]
+    from sublet.client.profile import checked_directory, start_detached
+
+    logdir = None if isinstance(profile, bool) else checked_directory(profile)
+    job = submit_array(words, (), memory, after=after, after_ok=after_ok, **options)[0]
+    start_detached(job.id, logdir)
+    return job
 
 
 def submit_array(

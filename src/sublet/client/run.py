@@ -13,7 +13,7 @@ from sublet.client.job_follower import JobFollower
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from sublet.client.job_follower import Listener
     from sublet.domain.job_fields import JobFields
@@ -43,22 +43,35 @@ class GaveUp(Exception):
 
 
 def run_in_foreground(
-    spec: "JobFields", home: "Home", listener: "Listener", streams: list[int], pass_signals: bool
+    spec: "JobFields",
+    home: "Home",
+    listener: "Listener",
+    streams: list[int],
+    pass_signals: bool,
+    on_accepted: "Callable[[int], None]" = lambda job: None,
 ) -> "Ended":
-    """Run a program to its end. `spec` has the fields of a JobSpec.
+    """Run a program to its end. `spec` has the fields of a JobSpec. `on_accepted` is told the
+    number of its job.
 
     With `pass_signals` (main thread only), signals go to the program; GaveUp is raised if one that
     ends programs comes before this one has started.
     """
     with _signals(_PASSED_ON if pass_signals else ()) as wake:
-        return _Foreground(spec, home, listener, streams, wake).run()
+        return _Foreground(spec, home, listener, streams, wake, on_accepted).run()
 
 
 class _Foreground:
     def __init__(
-        self, spec: "JobFields", home: "Home", listener: "Listener", streams: list[int], wake: int
+        self,
+        spec: "JobFields",
+        home: "Home",
+        listener: "Listener",
+        streams: list[int],
+        wake: int,
+        on_accepted: "Callable[[int], None]",
     ) -> None:
         self.wake = wake
+        self.on_accepted: Callable[[int], None] | None = on_accepted
         self.early: list[int] = []
         """Signals that came after the grant, before the program was known to run."""
         self.job = JobFollower(spec, home, listener, streams, wake)
@@ -79,6 +92,9 @@ class _Foreground:
                     ):
                         raise GaveUp(ends[0])
                     return ended
+                if self.job.job is not None and self.on_accepted is not None:
+                    self.on_accepted(self.job.job)
+                    self.on_accepted = None
                 if self.job.program is not None or not self.job.granted:
                     early, self.early = self.early, []
                     for number in early:

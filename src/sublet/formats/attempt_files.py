@@ -11,6 +11,7 @@
     shares        how the processes of the program divide the ceiling (`shares.py`)
     dump-P_*      left by TensorFlow's allocator in process P each time an allocation does not fit
     fence         what the processes may hold of a GPU, and what they do (`fence_file`)
+    profile/      orders to record the program (`profile_order`)
     ahead-P-B-T   process P wants B bytes more before an allocation needs them, since T
     lack-P-N-B    there while an allocation of process P waits for B bytes, which the fence lacks
     exit.json     how it ended, written after the last process of the tree was seen to end

@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any
 
-from ..formats import attempt_files, lease_environment, shares, usage_file
+from ..formats import attempt_files, lease_environment, profile_order, shares, usage_file
 from ..formats.lease import LeaseTerms
 from ..formats.usage_file import Reading
 from . import allocator, current_lease
@@ -215,6 +215,10 @@ def _look(mine: UsageWriter) -> None:
         mine.follow_ceiling()
         _report_late(mine.lease)
         _prune_dumps(mine.lease)
+        if profile_order.orders(mine.lease.dir):
+            from .profiling import recorder
+
+            recorder.follow(mine.lease)
     except Exception:
         return
 
