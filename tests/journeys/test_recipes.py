@@ -48,6 +48,14 @@ def test_a_batch_that_does_not_fit_is_trained_in_parts(sandbox: Sandbox) -> None
 
 
 @pytest.mark.slow
+def test_a_training_that_is_started_again_goes_on(sandbox: Sandbox) -> None:
+    first, second = (run(sandbox, "recipes/preempted_training.py") for _ in range(2))
+    assert re.fullmatch(r"loss \d\.\d{3} after 5 epochs\n", first.stdout), first.stderr
+    assert second.stdout == first.stdout
+    assert "preempted_training/ has all 5 epochs of this training" in second.stderr
+
+
+@pytest.mark.slow
 def test_a_model_is_called_by_processes_without_tensorflow(sandbox: Sandbox) -> None:
     ran = run(sandbox, "serving/shared_model.py")
     assert ran.returncode == 0, ran.stderr

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from sublet.cli import end_by, program_options
+from sublet.cli.foreground import run
 from sublet.cli.terminal_text import print_json, tell
 from sublet.client.cluster_follower import ClusterFollower
 from sublet.client.cluster_logs import TaskLog
@@ -18,6 +19,7 @@ from sublet.client.jobs import act, first_failure, listing
 from sublet.client.launch import launch
 from sublet.domain.job import Role
 from sublet.errors import BadRequest, SubletError
+from sublet.formats.lease_environment import LOGICAL
 from sublet.home import Home
 from sublet.text import plain
 from sublet.units import parse_seconds
@@ -39,6 +41,12 @@ _SHOWN = 15
 @click.option("--chief", type=click.IntRange(0, 1), default=0, metavar="N", help="0 or 1.")
 @click.option("--ps", type=click.IntRange(0), default=0, metavar="N", help="Parameter servers.")
 @click.option("--evaluator", type=click.IntRange(0, 1), default=0, metavar="N", help="0 or 1.")
+@click.option(
+    "--logical",
+    type=click.IntRange(2),
+    metavar="N",
+    help="In place of a cluster: one process with N logical devices, for MirroredStrategy.",
+)
 @click.option(
     "--memory",
     "--mem",
@@ -79,6 +87,7 @@ def command(
     chief: int,
     ps: int,
     evaluator: int,
+    logical: int | None,
     memory: str,
     max_restarts: int,
     stall: str,
@@ -96,11 +105,19 @@ def command(
     sublet launch --workers 2 train.py
     sublet launch --chief 1 --workers 2 --ps 1 train.py --epochs 3
     sublet launch --workers 2 --detach train.py
+    sublet launch --logical 2 train.py
     """
     if not words:
         raise BadRequest("There is no program to run.", "See `sublet launch --help`.")
     patience = parse_seconds(stall)
     tasks: dict[Role, int] = {"chief": chief, "worker": worker, "ps": ps, "evaluator": evaluator}
+    if logical is not None:
+        if any(tasks.values()) or detach or max_restarts or options.pop("time") is not None:
+            raise BadRequest(
+                "--logical N is one process in the foreground.",
+                f"In the queue: `{LOGICAL}={logical} sublet submit …`.",
+            )
+        return _rehearse(words, logical, memory, quiet, **options)
     numbers = launch(words, tasks, memory, detach=detach, retries=max_restarts, **options)
     first = numbers[0]
     if not detach:
@@ -110,6 +127,14 @@ def command(
     else:
         click.echo(f"#{first} is in the queue, {len(numbers)} tasks; `sublet logs -f {first}`")
     return 0
+
+
+def _rehearse(
+    words: tuple[str, ...], parts: int, memory: str, quiet: bool, cpus: int | None, **options: Any
+) -> int:
+    """Run the program like `sublet run`, with so many logical devices."""
+    os.environ[LOGICAL] = str(parts)
+    return run(words, memory, cpus=None if cpus is None else str(cpus), quiet=quiet, **options)
 
 
 def follow(numbers: tuple[int, ...], patience: float, quiet: bool = False, own: bool = True) -> int:

@@ -28,6 +28,9 @@ PATH = "PYTHONPATH"
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 FENCE_FILE = "SUBLET_FENCE_FILE"
 """What the fence reads: the terms of the lease (`fence_file`)."""
+LOGICAL = "SUBLET_LOGICAL_DEVICES"
+"""Into how many logical devices TensorFlow divides each device of the lease (`sublet launch
+--logical`)."""
 LEFT = "SUBLET_LEFT"
 """A copy of the CPU pool's limit, set while it is below the ceiling because part of the lease is
 lent. It shows that the limit is not the user's wish."""
@@ -51,6 +54,12 @@ def leased_environment(
     env[PATH] = _python_path(env.get(PATH, ""))
     env[VARIABLE] = lease.to_json()
     return env, notes
+
+
+def logical_devices(environ: Mapping[str, str]) -> int:
+    """Into how many logical devices each device is divided; 0 if it is not."""
+    asked = environ.get(LOGICAL, "")
+    return int(asked) if asked.isdecimal() and int(asked) > 1 else 0
 
 
 def too_late(lease: LeaseTerms, environ: Mapping[str, str]) -> str | None:

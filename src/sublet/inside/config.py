@@ -34,6 +34,16 @@ def spare_processors(config: Any) -> None:
     config.experimental.disable_thread_spinning = True
 
 
+def divide(config: Any, parts: int, on_gpu: bool) -> None:
+    """Make so many logical devices of each GPU, or of the CPU, unless the program does so itself.
+    Those of a GPU get a part of its limit each; those of a CPU share one pool."""
+    if not on_gpu:
+        if config.device_count.get("CPU", 1) <= 1:
+            config.device_count["CPU"] = parts
+    elif not any(one.memory_limit_mb for one in config.gpu_options.experimental.virtual_devices):
+        config.gpu_options.experimental.num_virtual_devices_per_gpu = parts
+
+
 def see_leased_gpu(config: Any, lease: LeaseTerms) -> list[str]:
     """Use the indices that the GPUs of a lease have: 0 and so on."""
     options = config.gpu_options

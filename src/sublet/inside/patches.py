@@ -28,9 +28,10 @@ from ..formats.lease_environment import (
     cpu_limit,
     hides_gpus,
     is_ours,
+    logical_devices,
 )
 from . import allocator, first_share, measure, oom, probe
-from .config import bound, see_leased_gpu, spare_processors
+from .config import bound, divide, see_leased_gpu, spare_processors
 from .cuda_libraries import INSTALL, too_old, why_no_gpu
 from .current_lease import current, impose, say
 from .warm_start import native_libraries
@@ -265,6 +266,8 @@ def _bound(proto: Any, context: Any = None) -> None:
         return
     try:
         spare_processors(proto)
+        if parts := logical_devices(os.environ):
+            divide(proto, parts, lease.on_gpu and _gpus(context) > 0)
         # Listing GPUs starts the driver, so that is done for a lease on a GPU only.
         if not lease.on_gpu:
             return

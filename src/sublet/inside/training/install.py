@@ -11,10 +11,11 @@ from typing import Any
 from .. import hook
 from ..current_lease import current, say
 from . import checks, loss_parts
+from .replicas import Replicas
 from .steps import LossStep, PredictStep
 
-_chosen: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Models that are split, whatever the lease says."""
+_chosen: weakref.WeakKeyDictionary[Any, Replicas | None] = weakref.WeakKeyDictionary()
+"""Models that are split, whatever the lease says, and who computes their batches."""
 _BACKEND = "keras.src.backend.tensorflow.trainer"
 
 
@@ -27,16 +28,22 @@ def install() -> None:
         hook.when_imported("tf_keras", _apply_to_keras_2)
 
 
-def choose(model: Any) -> None:
-    """Split the batches of this model. Raises TypeError if it is not one that can be."""
+def choose(model: Any, replicas: Replicas | None = None) -> None:
+    """Split the batches of this model, among these replicas. Raises TypeError if it is not one that
+    can be."""
     from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
     if not isinstance(model, TensorFlowTrainer):
         raise TypeError(f"{type(model).__name__} is not a model of Keras 3 on TensorFlow")
     _patch(TensorFlowTrainer)
-    if model not in _chosen:
-        _chosen.add(model)
-        model.train_function = model.test_function = model.predict_function = None
+    if model not in _chosen or _chosen[model] is not replicas:
+        _chosen[model] = replicas
+        forget_functions(model)
+
+
+def forget_functions(model: Any) -> None:
+    """Have Keras make the functions of the model anew."""
+    model.train_function = model.test_function = model.predict_function = None
 
 
 def _apply() -> None:
@@ -71,7 +78,7 @@ def _patch(trainer: Any) -> None:
             made = getattr(self, name) is not None and not force
             if made or not _splits(self) or _refused(self, step):
                 return original(self, force)
-            setattr(self, name, LossStep(self, trains).__call__)
+            setattr(self, name, LossStep(self, trains, _chosen.get(self)).__call__)
             return None
 
         return make

@@ -33,10 +33,12 @@ class Choice:
 class MicroBatches:
     """The choices for one verb (training, evaluating, predicting) of one model."""
 
-    def __init__(self, verb: str, name: str, remembered: Remembered) -> None:
+    def __init__(self, verb: str, name: str, remembered: Remembered, at_once: int = 1) -> None:
         self.verb = verb
         self.name = name
         self._remembered = remembered
+        self._at_once = at_once
+        """How many micro-batches are computed in the same memory at the same time."""
         self._choices: list[Choice] = []
         self._said = (0, 0)
 
@@ -71,6 +73,14 @@ class MicroBatches:
             self._remembered.keep(key, smaller, memory.limit() or 0)
         return smaller
 
+    def choices(self) -> list[list[int]]:
+        """What was chosen so far, for `choose`."""
+        return [list(dataclasses.astuple(one)) for one in self._choices]
+
+    def choose(self, choices: list[list[int]]) -> None:
+        """Choose what was chosen before."""
+        self._choices = [Choice(*one) for one in choices]
+
     def tell(self, rows: int, most: int, unequal: str) -> None:
         """Say how batches of so many rows are computed, once; a short last one goes without."""
         said_rows, said_most = self._said
@@ -103,12 +113,12 @@ class MicroBatches:
         if not points:
             need = sizes.need_of([(1, _taken(attempt, 1))], split_cost)
         if need.of(rows) > self._room() and memory.can_grow():
-            memory.reserve(int(need.of(rows) / (1 - sizes.KEPT_FREE)))
+            memory.reserve(int(self._at_once * need.of(rows) / (1 - sizes.KEPT_FREE)))
         return sizes.fitting(rows, need, self._room(), split_cost)
 
-    @staticmethod
-    def _room() -> float:
-        return (1 - sizes.KEPT_FREE) * (memory.limit() or 0) - memory.in_use()
+    def _room(self) -> float:
+        free = (1 - sizes.KEPT_FREE) * (memory.limit() or 0) - memory.in_use()
+        return free / self._at_once
 
 
 def _taken(attempt: Try, rows: int) -> int:

@@ -50,6 +50,8 @@ class MicroStep:
         self._made: dict[str, Callable[..., Any]] = {}
         self.spec: Any = None
         """What is known of all batches, if anything is: shapes that Keras shows to a model."""
+        self._local: list[Any] | None = None
+        """Copies of the weights, if the step is computed with them."""
         self._begun: Any = None
         """Counts the steps that have begun to apply gradients."""
         self._done = 0
@@ -122,7 +124,7 @@ class MicroStep:
         )
 
     def _gradients(self, tape: Any, loss: Any) -> list[Any]:
-        weights = self.model.trainable_weights
+        weights = self._local or self.model.trainable_weights
         if not weights:
             warnings.warn("The model does not have any trainable weights.", stacklevel=2)
             return []
@@ -152,15 +154,12 @@ class MicroStep:
 
         rows = batch.rows(data)
         pieces = (rows + size - 1) // size
-        eager = self.model.run_eagerly
-        traced = Traced() if eager else self._trace(batch.part(data, 0, size))
-        if eager:
-            self._look(traced, batch.part(data, 0, size))
+        traced = self._looked_at(data, size)
         totals = self._totals(traced, data, rows, size, pieces)
         moved = traced.moved
         before = [tf.convert_to_tensor(variable) for variable in moved]
         weights = self.model.trainable_weights
-        dense, sparse = traced.dense, traced.sparse
+        dense = traced.dense
 
         def body(number: Any, sums: list[Any], rows_of: list[Any]) -> tuple[Any, ...]:
             piece = batch.part(data, number * size, tf.minimum((number + 1) * size, rows))
@@ -188,14 +187,29 @@ class MicroStep:
             (tf.constant(0), sums, rows_of),
             parallel_iterations=1,
         )
+        return self._end(traced, data, rows, sums, [array.concat() for array in rows_of])
+
+    def _looked_at(self, data: Any, size: Any) -> Traced:
+        """What is known of micro-batches of this batch."""
+        if not self.model.run_eagerly:
+            return self._trace(batch.part(data, 0, size))
+        traced = Traced()
+        self._look(traced, batch.part(data, 0, size))
+        return traced
+
+    def _end(self, traced: Traced, data: Any, rows: Any, sums: list[Any], slices: list[Any]) -> Any:
+        """Take the step with the sums over all micro-batches. Returns the metrics."""
+        import tensorflow as tf
+
+        dense, weights = traced.dense, self.model.trainable_weights
         loss, outputs, sums = sums[0], sums[1 : traced.outputs + 1], sums[traced.outputs + 1 :]
-        for variable, value in zip(moved, sums[len(dense) :], strict=True):
+        for variable, value in zip(traced.moved, sums[len(dense) :], strict=True):
             variable.assign(value)
         gradients: list[Any] = [None] * len(weights)
         for place, value in zip(dense, sums[: len(dense)], strict=True):
             gradients[place] = value
-        for number, place in enumerate(sparse):
-            values, indices = (array.concat() for array in rows_of[2 * number : 2 * number + 2])
+        for number, place in enumerate(traced.sparse):
+            values, indices = slices[2 * number : 2 * number + 2]
             gradients[place] = tf.IndexedSlices(
                 values, indices, tf.constant(tuple(weights[place].shape))
             )
@@ -288,6 +302,7 @@ class MicroStep:
         part = Part(batch.rows(piece), rows, self.scalars, self.opaque, totals)
         with loss_parts.computing(part, self.model), _moving(self.model) as moved:
             with tf.GradientTape() as tape:
+                tape.watch(self._local or [])
                 y_pred = self._call(x)
                 loss = self._loss(x, y, y_pred, sample_weight)
                 if self.opaque:

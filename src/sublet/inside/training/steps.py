@@ -13,6 +13,8 @@ from . import batch, checks, memory, sizes
 from .micro_batches import MicroBatches
 from .micro_step import MicroStep, unpack
 from .remembered import Remembered
+from .replica_step import ReplicaStep
+from .replicas import Replicas
 
 _MIB = 1 << 20
 
@@ -28,12 +30,14 @@ class OutOfMemory(MemoryError):
 class LossStep:
     """What `train_function` and `test_function` of a model are."""
 
-    def __init__(self, model: Any, trains: bool) -> None:
+    def __init__(self, model: Any, trains: bool, replicas: Replicas | None = None) -> None:
         self._model = model
         self._trains = trains
-        self._step = MicroStep(model, trains)
+        self._replicas = replicas
+        self._step = self._step_of("mean")
         verb = "training" if trains else "evaluating"
-        self._sizes = MicroBatches(verb, _signature(model), _remembered())
+        at_once = 1 if replicas is None else replicas.at_once
+        self._sizes = MicroBatches(verb, _signature(model), _remembered(), at_once)
         self._built = False
         self._checked = False
         self._whole = False
@@ -48,6 +52,19 @@ class LossStep:
             raise StopIteration
         return logs
 
+    def _step_of(self, scalars: str) -> MicroStep:
+        if self._replicas is None:
+            return MicroStep(self._model, self._trains, scalars)
+        return ReplicaStep(self._model, self._trains, self._replicas, scalars)
+
+    def choices(self) -> list[list[int]]:
+        """How many rows are taken at a time, for `choose`."""
+        return self._sizes.choices()
+
+    def choose(self, choices: list[list[int]]) -> None:
+        """Take as many rows at a time as before, so that all is rounded in the same way."""
+        self._sizes.choose(choices)
+
     def _run(self, data: Any) -> Any:
         try:
             data = batch.checked(data)
@@ -61,17 +78,18 @@ class LossStep:
         """Take a step with the batch, with as many rows at a time as fit. Returns the metrics."""
         if self._whole:
             return self._step.whole(data)
-        rows, most = batch.count(data), self._most(data)
+        alone, rows = self._replicas is None, self._rows(data)
+        most = self._most(batch.part(data, 0, rows))
         while True:
-            if most < rows and not self._check(data):
+            if (most < rows or not alone) and not self._check(data):
                 return self._step.whole(data)
+            part = sizes.largest_part(rows, most)
             if most < rows:
-                part = sizes.largest_part(rows, most)
                 unequal = checks.unequal(self._model, part) if self._trains else ""
                 self._sizes.tell(rows, most, unequal)
             kept = self._values()
             try:
-                if most >= rows:
+                if most >= rows and alone:
                     return _of_memory(self._step.whole, data)
                 return _of_memory(self._step.split, data, part)
             except OutOfMemory as large:
@@ -83,11 +101,16 @@ class LossStep:
                 )
                 raise error
             self._put_back(kept)
-            smaller = self._sizes.failed(data, min(most, rows))
+            smaller = self._sizes.failed(batch.part(data, 0, rows), min(most, rows))
             if not smaller:
                 _say_too_large(error)
                 raise error
             most = smaller
+
+    def _rows(self, data: Any) -> int:
+        """How many rows of the batch one device has."""
+        rows = batch.count(data)
+        return rows if self._replicas is None else self._replicas.most(rows)
 
     def _most(self, data: Any) -> int:
         def attempt(rows: int) -> None:
@@ -122,7 +145,16 @@ class LossStep:
         self._put_back(kept)
         if self._trains and model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
+        if self._trains and self._replicas is not None:
+            self._agree(self._replicas)
         self._built = True
+
+    def _agree(self, replicas: Replicas) -> None:
+        """Have all processes begin with the same."""
+        model = self._model
+        known = [*model.variables, *(() if model.optimizer is None else model.optimizer.variables)]
+        for variable, value in zip(known, replicas.agreed(known), strict=True):
+            variable.assign(value)
 
     def _check(self, data: Any) -> bool:
         """Whether this model may be split; found out when it has to be."""
@@ -133,7 +165,7 @@ class LossStep:
                 kind = checks.found_kind(self._model, data)
                 if kind != self._step.scalars:
                     spec = self._step.spec
-                    self._step = MicroStep(self._model, self._trains, kind)
+                    self._step = self._step_of(kind)
                     self._step.spec = spec
             except batch.CannotBeCut as why:
                 self._refuse(why)
