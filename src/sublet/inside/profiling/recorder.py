@@ -28,14 +28,14 @@ _EVERY = 0.1
 class Recording:
     """What one order has brought in this process so far."""
 
-    def __init__(self, order: ProfileOrder) -> None:
+    def __init__(self, order: ProfileOrder, lease: LeaseTerms) -> None:
         self.order = order
         self.full = False
         self._path = order.part(os.getpid())
         self._lock = threading.Lock()
         self._unwritten: list[list[Any]] = [["hello", os.getpid()]]
         self._count = 0
-        self.profile = TensorFlowProfile(order) if order.profile else None
+        self.profile = TensorFlowProfile(order, lease) if order.profile else None
 
     def add(self, *event: Any) -> None:
         """Keep one event, if there is room; called from any thread."""
@@ -131,7 +131,9 @@ class Recorder:
         before = self._recordings
         holding = profile_order.orders(self._lease.dir)
         # Replaced as a whole: steps are noted in other threads.
-        self._recordings = {order: before.get(order) or Recording(order) for order in holding}
+        self._recordings = {
+            order: before.get(order) or Recording(order, self._lease) for order in holding
+        }
         for order in before.keys() - self._recordings.keys():
             before[order].close()
         return bool(self._recordings)

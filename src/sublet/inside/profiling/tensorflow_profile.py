@@ -15,29 +15,32 @@ import threading
 import time
 from typing import Any
 
+from ...formats.lease import LeaseTerms
 from ...formats.profile_order import LONGEST, ProfileOrder
+from .. import allocator
 from . import operations
 from .steps import KERAS, Step
 
-_LARGEST = 256 << 20
-"""Bytes that this process may grow by meanwhile: TensorFlow keeps all events in memory."""
-_OPTIONS = {"host_tracer_level": 2, "python_tracer_level": 0, "device_tracer_level": 1}
-"""TensorFlow's own. Python's calls are not traced: that would slow the program down."""
+_LARGEST = 512 << 20
+"""Bytes that this process may grow by meanwhile, beside TensorFlow's pool: the profiler keeps all
+events in memory."""
 Event = tuple[Any, ...]
 
 
 class TensorFlowProfile:
     """The profile for one order. `look` and `close` are for one thread, the rest for any."""
 
-    def __init__(self, order: ProfileOrder) -> None:
+    def __init__(self, order: ProfileOrder, lease: LeaseTerms) -> None:
         self._order = order
+        self._lease = lease
         self._lock = threading.RLock()
         self._session: Any = None
         self._gives_way: Any = None
         self._began = self._took = self._began_wall = 0
         self._due = time.monotonic() + LONGEST
         """When the wait for the first step is given up."""
-        self._resident = 0
+        self._beside = 0
+        """Bytes of this process beside the pool, when the profile began."""
         self._steps = {KERAS: 0}
         self._scratch = f"{order.part(os.getpid())}-tensorflow"
         self._notes: list[str] = []
@@ -75,7 +78,7 @@ class TensorFlowProfile:
             if self._session is not None:
                 if now - self._began / 1e9 >= self._order.seconds:
                     self._stop()
-                elif _resident() > self._resident + _LARGEST:
+                elif self._beside_pool() > self._beside + _LARGEST:
                     grown = f"it had grown by {_LARGEST >> 20} MiB"
                     self._stop(f"TensorFlow's profile was ended early: {grown}")
             elif not self._over and now >= self._due:
@@ -107,7 +110,8 @@ class TensorFlowProfile:
             self._notes.append(f"this TensorFlow cannot be profiled from here: {missing}")
             return
         try:
-            session.start(self._scratch, _OPTIONS)
+            # TensorFlow's own options: Python's calls are not traced, which would slow them down.
+            session.start(self._scratch, {})
         except errors_impl.AlreadyExistsError:
             self._over = True
             self._notes.append(
@@ -119,9 +123,14 @@ class TensorFlowProfile:
             self._over = True
             self._notes.append(f"TensorFlow's profiler does not start: {wrong}")
             return
-        self._session, self._resident = session, _resident()
+        self._session, self._beside = session, self._beside_pool()
         self._began, self._began_wall = time.monotonic_ns(), time.time_ns()
         self._gives_way = _GivesWay(self)
+
+    def _beside_pool(self) -> int:
+        """Bytes of this process that are not in the CPU's pool, which keeps what it once held."""
+        used = None if self._lease.on_gpu else allocator.usage(self._lease)
+        return _resident() - (0 if used is None else used[1])
 
     def give_way(self) -> None:
         """End, because the program begins a profile of its own."""
