@@ -1,13 +1,10 @@
 """One model on several devices of one process: `sublet run --gpus 2 mirrored.py`, or, to rehearse
-it on a CPU, `sublet run mirrored.py`."""
+it on one device, `sublet launch --logical 2 mirrored.py`."""
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-if len(tf.config.list_physical_devices("GPU")) < 2:
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
 devices = [device.name for device in tf.config.list_logical_devices(kind)]
 strategy = tf.distribute.MirroredStrategy(devices)

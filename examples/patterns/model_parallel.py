@@ -1,11 +1,8 @@
 """Two halves of a model on two devices: `sublet run --gpus 2 model_parallel.py`, or, to rehearse it
-on a CPU, `sublet run model_parallel.py`."""
+on one, `sublet launch --logical 2 model_parallel.py`."""
 
 import tensorflow as tf
 
-if len(tf.config.list_physical_devices("GPU")) < 2:
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
 first, second = [device.name for device in tf.config.list_logical_devices(kind)][:2]
 
