@@ -90,7 +90,15 @@ import glob
 import time
 while not glob.glob("ours/.*"):
     time.sleep(0.02)
-print("done")
+print("done", flush=True)
+"""
+
+CALLED = """
+import sublet
+
+profile = sublet.run(["eager.py"], memory="100MiB", profile="ours").profile
+print(len(profile.profiles), profile.trace)
+print(profile.notes)
 """
 
 
@@ -244,6 +252,16 @@ def test_what_cannot_be_profiled_is_refused(sandbox: Sandbox, words: list[str], 
     assert says in answer.stderr
     assert "Traceback" not in answer.stderr
     assert answer.stdout == ""
+
+
+def test_a_program_without_steps_is_told_so(sandbox: Sandbox) -> None:
+    """Through Python."""
+    sandbox.write("eager.py", UNTIL_RECORDED)
+    sandbox.write("call.py", CALLED)
+    ran = sandbox.python("call.py", check=True)
+    (trace,) = sandbox.work.glob("ours/trace-*.json")
+    assert ran.stdout.splitlines()[0] == f"0 {trace}"
+    assert "no step began; a program without steps is profiled with" in ran.stdout
 
 
 def test_a_program_without_tensorflow_has_a_time_line_of_its_lease(sandbox: Sandbox) -> None:

@@ -23,7 +23,7 @@ from sublet.client.jobs import Job
 from sublet.client.profile_feed import ProfileFeed
 from sublet.client.profile_parts import ProfileParts
 from sublet.client.program import this_process
-from sublet.errors import BadRequest, SubletError
+from sublet.errors import BadRequest, SubletError, WorldError
 from sublet.formats import profile_order
 from sublet.formats.profile_order import LONGEST, ProfileOrder
 from sublet.formats.usage_file import read_usage
@@ -265,12 +265,21 @@ class ProfileRecorder:
                             programs.add(job)
         trace = folder / f"trace-{self._run}.json"
         device = row.device or ""
-        trace.write_bytes(self._feed.trace.document(device, ended))
-        shutil.rmtree(self._parts.directory, ignore_errors=True)
+        try:
+            trace.write_bytes(self._feed.trace.document(device, ended))
+        except OSError as error:
+            raise WorldError(
+                f"The time line cannot be written to {folder}: {error.strerror}.",
+                "See to its disk, then try again.",
+            ) from error
+        finally:
+            shutil.rmtree(self._parts.directory, ignore_errors=True)
         place = glob.escape(str(folder / _PLUGIN / self._run))
         profiles = tuple(sorted(glob.glob(f"{place}/*.xplane.pb")))
         if not profiles and not self._notes:
-            self._notes.append("the program ended before TensorFlow's profile was written")
+            seen = self._job in programs
+            written = "TensorFlow's profile was written" if seen else "a step of it was seen"
+            self._notes.append(f"it ended before {written}")
         return Profile(
             self._job,
             row.name,

@@ -24,6 +24,7 @@ from .steps import KERAS, Step
 _LARGEST = 512 << 20
 """Bytes that this process may grow by meanwhile, beside TensorFlow's pool: the profiler keeps all
 events in memory."""
+_WITHOUT_STEPS = "a program without steps is profiled with `sublet profile --seconds`"
 Event = tuple[Any, ...]
 
 
@@ -82,13 +83,14 @@ class TensorFlowProfile:
                     grown = f"it had grown by {_LARGEST >> 20} MiB"
                     self._stop(f"TensorFlow's profile was ended early: {grown}")
             elif not self._over and now >= self._due:
-                self._stop(f"no step began within {LONGEST:.0f} s; profile it with --seconds")
+                self._stop(f"no step began within {LONGEST:.0f} s; {_WITHOUT_STEPS}")
             return self._results()
 
     def close(self) -> list[Event]:
         """End the profile now. Returns what there is to write down."""
         with self._lock:
-            self._stop()
+            begun = self._session is not None or self._over
+            self._stop("" if begun else f"no step began; {_WITHOUT_STEPS}")
             return self._results()
 
     @property
