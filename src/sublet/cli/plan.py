@@ -70,7 +70,7 @@ def lines(planned: TrainingPlan, ceiling: int, name: str, command: str) -> list[
     ]
     if planned.lacks:
         lacks = format_bytes(planned.lacks)
-        return [*out, f"  not even one row at a time fits: {lacks} more would be needed"]
+        return [*out, f"  it does not fit in micro-batches: {lacks} more would be needed"]
     split = planned.pieces > 1
     way = f"{planned.pieces} micro-batches of {planned.rows}" if split else "whole batches"
     out.append(f"  {way}, in {format_bytes(ceiling)}: a peak of about {format_bytes(planned.peak)}")

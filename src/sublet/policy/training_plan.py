@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from sublet.inside.training.sizes import KEPT_FREE, Need, fitting, largest_part, parts
+from sublet.inside.training.sizes import Need, fitting, largest_part, limit_for, parts, room_beside
 from sublet.policy.probe_forecast import Pass
 
 
@@ -25,7 +25,7 @@ class TrainingPlan(Struct, frozen=True):
     peak: int
     """Bytes that it will need as planned."""
     lacks: int
-    """Bytes more that even one row at a time would need; 0 if the plan fits."""
+    """Bytes more that even the smallest micro-batches would need; 0 if the plan fits."""
     epochs: int
     steps: int
     """Of an epoch; 0 if that is not known."""
@@ -40,7 +40,8 @@ def plan(passes: Sequence[Pass], ceiling: int) -> TrainingPlan | None:
         return None
     batch, weights = max(one.full for one in found), max(one.weights for one in found)
     need = Need.through([(one.rows, one.peak) for one in found])
-    room = ceiling * (1 - KEPT_FREE)
+    held = min(need.fixed, ceiling)
+    room = held + room_beside(ceiling, held)
     rows = largest_part(batch, fitting(batch, need, room, weights))
     pieces = len(parts(batch, rows))
     peak = need.of(rows) + (weights if pieces > 1 else 0)
@@ -51,7 +52,7 @@ def plan(passes: Sequence[Pass], ceiling: int) -> TrainingPlan | None:
         pieces,
         int(need.of(batch)),
         int(peak),
-        max(0, int(peak - room)) if rows == 1 else 0,
+        int(limit_for(peak, need.fixed) - ceiling) + 1 if peak > room else 0,
         last.epochs,
         last.steps,
         _seconds(found, rows, pieces, last.epochs * last.steps),

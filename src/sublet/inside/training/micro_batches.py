@@ -117,8 +117,7 @@ class MicroBatches:
         return sizes.fitting(rows, need, self._room(), split_cost)
 
     def _room(self) -> float:
-        free = (1 - sizes.KEPT_FREE) * (memory.limit() or 0) - memory.in_use()
-        return free / self._at_once
+        return sizes.room_beside(memory.limit() or 0, memory.in_use()) / self._at_once
 
 
 def _taken(attempt: Try, rows: int) -> int:

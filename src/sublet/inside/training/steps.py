@@ -3,6 +3,7 @@ batches that do not fit."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -66,12 +67,14 @@ class LossStep:
         self._sizes.choose(choices)
 
     def _run(self, data: Any) -> Any:
-        try:
-            data = batch.checked(data)
-        except batch.CannotBeCut as why:
-            self._refuse(why)
-        if not self._built and not self._whole:
-            self._or_say_by_how_much(self._build, data)
+        if not self._whole:
+            try:
+                data = batch.checked(data)
+                if not self._built:
+                    with _fewer_rows(self._model):
+                        self._or_say_by_how_much(self._build, data)
+            except batch.CannotBeCut as why:
+                self._refuse(why)
         return self._taken(data)
 
     def _taken(self, data: Any) -> Any:
@@ -79,7 +82,12 @@ class LossStep:
         if self._whole:
             return self._step.whole(data)
         alone, rows = self._replicas is None, self._rows(data)
-        most = self._most(batch.part(data, 0, rows))
+        try:
+            with _fewer_rows(self._model):
+                most = self._most(batch.part(data, 0, rows))
+        except batch.CannotBeCut as why:
+            self._refuse(why)
+            return self._step.whole(data)
         while True:
             if (most < rows or not alone) and not self._check(data):
                 return self._step.whole(data)
@@ -136,13 +144,15 @@ class LossStep:
         """Make all variables now, the optimizer's too, so that no step makes any."""
         model = self._model
         kept = self._values()
-        x, y, sample_weight = unpack(batch.part(data, 0, 1))
-        looks = MicroStep(model, trains=False)
-        outputs = looks._call(x)
-        looks._loss(x, y, outputs, sample_weight)
-        model.compute_metrics(x, y, outputs, sample_weight=sample_weight)
-        model.reset_metrics()
-        self._put_back(kept)
+        try:
+            x, y, sample_weight = unpack(batch.part(data, 0, 1))
+            looks = MicroStep(model, trains=False)
+            outputs = looks._call(x)
+            looks._loss(x, y, outputs, sample_weight)
+            model.compute_metrics(x, y, outputs, sample_weight=sample_weight)
+        finally:
+            model.reset_metrics()
+            self._put_back(kept)
         if self._trains and model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         if self._trains and self._replicas is not None:
@@ -162,7 +172,8 @@ class LossStep:
             self._checked = True
             kept = self._values()
             try:
-                kind = checks.found_kind(self._model, data)
+                with _fewer_rows(self._model):
+                    kind = checks.found_kind(self._model, data)
                 if kind != self._step.scalars:
                     spec = self._step.spec
                     self._step = self._step_of(kind)
@@ -211,11 +222,13 @@ class PredictStep:
             return self._refuse(why, data)
         rows = batch.count(data)
         try:
-            most = self._sizes.most(data, lambda few: self._part(data, 0, few), 0)
+            with _fewer_rows(self._model):
+                most = self._sizes.most(data, lambda few: self._part(data, 0, few), 0)
             while True:
                 if most < rows and not self._checked:
                     self._checked = True
-                    checks.independent(self._model, data)
+                    with _fewer_rows(self._model):
+                        checks.independent(self._model, data)
                 if most < rows:
                     self._sizes.tell(rows, most, "")
                 try:
@@ -237,6 +250,23 @@ class PredictStep:
         self._splits = False
         say(f"{why}: its batches are not split")
         return self._whole([data])
+
+
+@contextlib.contextmanager
+def _fewer_rows(model: Any) -> Iterator[None]:
+    """Raises CannotBeCut for a model that fails with fewer rows than its batches have. If that is
+    a fault of the program's, the whole batch fails of it, too."""
+    try:
+        yield
+    except (OutOfMemory, batch.CannotBeCut):
+        raise
+    except Exception as error:
+        if oom.is_oom(str(error)):
+            raise
+        why = str(error).strip().partition("\n")[0][:200]
+        raise batch.CannotBeCut(
+            f"{type(model).__name__} does not compute fewer rows than its batches have ({why})"
+        ) from error
 
 
 def _of_memory(function: Callable[..., Any], *args: Any) -> Any:
