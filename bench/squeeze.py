@@ -25,6 +25,8 @@ _MiB = 2**20
 _SMALLEST = 16
 """MiB; no lease is smaller, so a program that needs less cannot be squeezed."""
 _SHARES = (0.5, 0.7, 0.85, 1.0, 1.2)
+_SHOWN = 12
+"""Lines that a program wrote last, shown if it failed."""
 _NAME = re.compile(r"(?:^|[.\s])([A-Za-z]\w*(?:Error|Exception|bad_alloc)\b[^\n]{0,90})")
 
 
@@ -60,6 +62,8 @@ def squeeze(
         said = tuple(_text(line) for line in run.err if "batches" in _text(line))
         found.append(Squeezed(program.name, share, run.code, cause, _last_error(run), said))
         print(f"  {found[-1]}", file=sys.stderr, flush=True)
+        for line in run.err[-_SHOWN:] if run.code else ():
+            print(f"    {_text(line)}", file=sys.stderr, flush=True)
     return found
 
 
