@@ -20,6 +20,7 @@ NAMES = (
     "elastic",
     "fence",
     "split",
+    "parts",
     "classes",
     "pool",
     "threads",

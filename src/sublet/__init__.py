@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sublet.client.api import Report, run, status
     from sublet.client.jobs import Job, submit, submit_array
     from sublet.client.lease import Lease, lease
-    from sublet.client.training import fit
+    from sublet.client.training import fit, split
     from sublet.errors import (
         BadRequest,
         BrokerGone,
@@ -67,6 +67,7 @@ __all__ = [
     "fit",
     "lease",
     "run",
+    "split",
     "status",
     "submit",
     "submit_array",
@@ -78,7 +79,7 @@ _ELSEWHERE = {
     "sublet.client.api": ("Report", "run", "status"),
     "sublet.client.jobs": ("Job", "submit", "submit_array"),
     "sublet.client.lease": ("Lease", "lease"),
-    "sublet.client.training": ("fit",),
+    "sublet.client.training": ("fit", "split"),
     "sublet.pool.pool": ("Pool",),
     "sublet.pool.task": ("task",),
     "sublet.serving.client.connect": ("Model", "connect"),

@@ -11,6 +11,7 @@ from bench import (
     elastic,
     jobs,
     memory,
+    parts,
     plan,
     processes,
     report,
@@ -88,6 +89,10 @@ RESULTS = (
             ],
             "tiny": [sizing.Story(None, (sizing.Run(64 * MiB, MiB, 0),) * 2)],
         }
+    ),
+    parts.result(
+        parts.Two(320 * MiB, 192 * MiB, True, (168 * MiB, 170 * MiB), 3e-7),
+        [parts.Pipelined(count, 1.234, 0.789) for count in (1, 4, 16)],
     ),
     classes.result(
         {

@@ -56,6 +56,17 @@ def test_a_training_that_is_started_again_goes_on(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.slow
+def test_a_model_is_trained_in_parts(sandbox: Sandbox) -> None:
+    ran = run(sandbox, "recipes/model_in_parts.py")
+    assert ran.returncode == 0, ran.stderr
+    title, _, first, second, loss = ran.stdout.splitlines()
+    assert title == "tower in 2 parts: MiB for batches of 128 in 4 micro-batches"
+    assert [first.split()[0], second.split()[0]] == ["CPU:0", "CPU:1"]
+    assert re.fullmatch(r"loss \d\.\d{3}", loss)
+    assert (sandbox.work / "tower.keras").exists()
+
+
+@pytest.mark.slow
 def test_a_model_is_called_by_processes_without_tensorflow(sandbox: Sandbox) -> None:
     ran = run(sandbox, "serving/shared_model.py")
     assert ran.returncode == 0, ran.stderr

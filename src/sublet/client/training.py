@@ -1,8 +1,10 @@
-"""`sublet.fit`: Keras' `fit`, for batches that may not fit and trainings that are interrupted."""
+"""`sublet.fit`: Keras' `fit`, for batches that may not fit and trainings that are interrupted; and
+`sublet.split`, for models that do not fit."""
 
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from sublet.errors import BadRequest
@@ -56,6 +58,41 @@ def _check(checkpoint: str | os.PathLike[str] | None, every: int | None) -> None
         raise BadRequest(f"checkpoint_every is {every}.", "Give a number of steps.")
     if checkpoint is None:
         raise BadRequest("checkpoint_every needs a directory.", 'Add checkpoint="run1/".')
+
+
+def split(
+    model: Any,
+    parts: int | None = None,
+    *,
+    devices: Sequence[str] | None = None,
+    batch_size: int = 32,
+    micro_batches: int | None = None,
+    recompute: bool = False,
+) -> Any:
+    """Cut a functional or Sequential Keras 3 model into parts, each on a device of its own, and
+    return a Keras model that trains and predicts in all of them at the same time.
+
+    It has the weights of `model`, and computes the same. `model` may be a function that builds it:
+    then it is built in the memory of the host, after logical CPUs were made if they are needed.
+
+    :param parts: how many; without it, as many as there are GPUs, or `devices`, or 2.
+    :param devices: for example `["GPU:0", "GPU:1"]`; without it, GPUs, else logical CPUs.
+    :param batch_size: of the batches for which the parts shall need the same memory.
+    :param micro_batches: into how many pieces a batch is cut; without it, two for each part.
+    :param recompute: a part drops what it computes, and computes it again for the gradients:
+        activations take the memory of one micro-batch, and a step takes a third longer.
+    """
+    try:
+        inside = importlib.import_module(f"{_inside()}.parts.split")
+    except ImportError as wrong:
+        raise BadRequest(
+            f"sublet.split needs Keras 3 with TensorFlow: {wrong}.",
+            "Install them: pip install tensorflow.",
+        ) from None
+    try:
+        return inside.split(model, parts, devices, batch_size, micro_batches, recompute)
+    except inside.Refused as why:
+        raise BadRequest(f"sublet.split: {why.message}", why.hint) from None
 
 
 def _inside() -> str:

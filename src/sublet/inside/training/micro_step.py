@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import batch, loss_parts
+from .assigned import assigned, is_float
 from .loss_parts import Part
 
 
@@ -300,7 +301,8 @@ class MicroStep:
 
         x, y, sample_weight = unpack(piece)
         part = Part(batch.rows(piece), rows, self.scalars, self.opaque, totals)
-        with loss_parts.computing(part, self.model), _moving(self.model) as moved:
+        statistics = filter(is_float, self.model.non_trainable_variables)
+        with loss_parts.computing(part, self.model), assigned(statistics) as moved:
             with tf.GradientTape() as tape:
                 tape.watch(self._local or [])
                 y_pred = self._call(x)
@@ -342,37 +344,6 @@ class MicroStep:
         with tf.control_dependencies([begun] if begun is not None else []):
             weights = self.model.trainable_weights
             self.model.optimizer.apply_gradients(list(zip(gradients, weights, strict=True)))
-
-
-class _moving:
-    """Collects the variables that are assigned to in the body: numbers of layers, no metrics."""
-
-    def __init__(self, model: Any) -> None:
-        self._known = {
-            id(one): one
-            for one in model.non_trainable_variables
-            if str(one.dtype).startswith(("float", "bfloat"))
-        }
-        self._found: list[Any] = []
-
-    def __enter__(self) -> list[Any]:
-        import keras
-
-        self._class = keras.Variable
-        self._assign = original = keras.Variable.assign
-        known, found = self._known, self._found
-
-        @functools.wraps(original)
-        def assign(variable: Any, value: Any) -> Any:
-            if id(variable) in known and all(one is not variable for one in found):
-                found.append(variable)
-            return original(variable, value)
-
-        keras.Variable.assign = assign
-        return found
-
-    def __exit__(self, *_: object) -> None:
-        self._class.assign = self._assign
 
 
 def _array(kind: Any, shape: Any, size: Any) -> Any:
