@@ -32,8 +32,9 @@ from sublet.wire.rows import JobRow
 
 STEPS = 20
 _EVERY = 0.1
-_ANSWERS = 5.0
-"""Seconds in which a program begins to record, or ends: it looks for orders once a second."""
+_ANSWERS = 10.0
+"""Seconds in which a program begins to record, or ends: it looks for orders once a second. One in
+which Python is busy in one long call is not waited for."""
 _PLUGIN = "plugins/profile"
 """Where TensorBoard looks for profiles, below its logdir."""
 
@@ -325,7 +326,7 @@ class BackgroundProfile(threading.Thread):
 
     def finish(self) -> None:
         """Wait for the rest, when the job has ended."""
-        self.join(4 * _ANSWERS)
+        self.join(3 * _ANSWERS)
 
 
 def start_detached(job: int, logdir: str | os.PathLike[str] | None) -> Path:
