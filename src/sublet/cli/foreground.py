@@ -18,7 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from sublet.client.profile import BackgroundProfile, Profile
+    from sublet.client.profile import Profile
+    from sublet.client.profile_starts import BackgroundProfile
     from sublet.domain.job import Outcome
     from sublet.wire.messages import Ended, Granted, Retried, Started
 
@@ -142,7 +143,7 @@ class _Profiler:
     def start(self, job: int) -> None:
         if self._directory is None:
             return
-        from sublet.client.profile import BackgroundProfile
+        from sublet.client.profile_starts import BackgroundProfile
 
         self._thread = BackgroundProfile(job, self._directory or None, self._ended)
         self._thread.start()

@@ -8,7 +8,8 @@ from sublet.cli import program_options
 from sublet.cli.job_numbers import complete, read_indexes, read_numbers
 from sublet.cli.terminal_text import print_json
 from sublet.client.jobs import submit_array
-from sublet.client.profile import checked_directory, start_detached
+from sublet.client.profile import checked_directory
+from sublet.client.profile_starts import start_detached
 from sublet.errors import BadRequest
 from sublet.units import parse_seconds
 

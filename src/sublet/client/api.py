@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from sublet.client import job_request
 from sublet.client.connection import ask
-from sublet.client.profile import BackgroundProfile, Profile, checked_directory
+from sublet.client.profile import Profile, checked_directory
+from sublet.client.profile_starts import BackgroundProfile
 from sublet.client.run import run_in_foreground
 from sublet.domain.job import Cause, OnOom
 from sublet.domain.lease import Lease

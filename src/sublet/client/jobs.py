@@ -90,7 +90,8 @@ def submit(
     """
     if profile is False:
         return submit_array(words, (), memory, after=after, after_ok=after_ok, **options)[0]
-    from sublet.client.profile import checked_directory, start_detached
+    from sublet.client.profile import checked_directory
+    from sublet.client.profile_starts import start_detached
 
     logdir = None if isinstance(profile, bool) else checked_directory(profile)
     job = submit_array(words, (), memory, after=after, after_ok=after_ok, **options)[0]

@@ -9,10 +9,7 @@ import glob
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +20,7 @@ from sublet.client.jobs import Job
 from sublet.client.profile_feed import ProfileFeed
 from sublet.client.profile_parts import ProfileParts
 from sublet.client.program import this_process
-from sublet.errors import BadRequest, SubletError, WorldError
+from sublet.errors import BadRequest, WorldError
 from sublet.formats import profile_order
 from sublet.formats.profile_order import LONGEST, ProfileOrder
 from sublet.formats.usage_file import read_usage
@@ -147,17 +144,22 @@ class ProfileRecorder:
         if other is not None and other.holds:
             raise self._busy(other.pid)
         stamp = time.strftime("%Y_%m_%d_%H_%M_%S")
-        self._run = next(
+        self._stamp = next(
             name
             for name in (stamp, *(f"{stamp}_{number}" for number in range(2, 1000)))
             if not (folder / f".{name}").exists() and not (folder / _PLUGIN / name).exists()
         )
-        parts = folder / f".{self._run}"
+        parts = folder / f".{self._stamp}"
         parts.mkdir(mode=0o700)
         self._parts = ProfileParts(parts)
         self._order_neighbours(row)
         until = time.monotonic() + _ANSWERS
-        while self._parts.silent(self._placed) and time.monotonic() < until:
+        # One that is about to start is not to take its first steps meanwhile.
+        while (
+            _runs_tensorflow(attempt)
+            and self._parts.silent(self._placed)
+            and time.monotonic() < until
+        ):
             time.sleep(_EVERY)
         process = this_process()
         name = re.sub(r"[^\w.-]+", "_", row.name)[:80]
@@ -166,7 +168,7 @@ class ProfileRecorder:
             process["start"],
             str(parts),
             self._job,
-            str(folder / _PLUGIN / self._run),
+            str(folder / _PLUGIN / self._stamp),
             f"{self._job}-{name}",
             self._steps,
             self._seconds,
@@ -210,8 +212,7 @@ class ProfileRecorder:
         return now is None or now.state == "finished" or now.attempt_id != row.attempt_id
 
     def _silence(self, row: JobRow) -> str:
-        usage = read_usage(str(self._home.runs / row.attempt_id))
-        if any(one.runtime_started_ns for one in usage):
+        if _runs_tensorflow(str(self._home.runs / row.attempt_id)):
             return f"#{self._job} {row.name} does not answer: Python is busy in one long call"
         return f"TensorFlow has not started in #{self._job} {row.name}"
 
@@ -224,7 +225,7 @@ class ProfileRecorder:
                 continue
             if not _devices(other) & _devices(row):
                 continue
-            if not any(one.runtime_started_ns for one in read_usage(attempt)):
+            if not _runs_tensorflow(attempt):
                 continue
             order = ProfileOrder(
                 process["pid"], process["start"], str(self._parts.directory), other.id
@@ -264,7 +265,7 @@ class ProfileRecorder:
                             steps, nanoseconds = max(steps, counted), max(nanoseconds, took)
                         case ["step", *_]:
                             programs.add(job)
-        trace = folder / f"trace-{self._run}.json"
+        trace = folder / f"trace-{self._stamp}.json"
         device = row.device or ""
         try:
             trace.write_bytes(self._feed.trace.document(device, ended))
@@ -275,7 +276,7 @@ class ProfileRecorder:
             ) from error
         finally:
             shutil.rmtree(self._parts.directory, ignore_errors=True)
-        place = glob.escape(str(folder / _PLUGIN / self._run))
+        place = glob.escape(str(folder / _PLUGIN / self._stamp))
         profiles = tuple(sorted(glob.glob(f"{place}/*.xplane.pb")))
         if not profiles and not self._notes:
             seen = self._job in programs
@@ -301,57 +302,9 @@ class ProfileRecorder:
         )
 
 
+def _runs_tensorflow(attempt: str) -> bool:
+    return any(one.runtime_started_ns for one in read_usage(attempt))
+
+
 def _devices(row: JobRow) -> set[str | None]:
     return {card.device for card in row.cards} or {row.device}
-
-
-class BackgroundProfile(threading.Thread):
-    """Profiles a job of this process in a thread; `on_end` is told what came of it."""
-
-    def __init__(
-        self,
-        job: int,
-        logdir: str | os.PathLike[str] | None,
-        on_end: Callable[[Profile | SubletError], None],
-    ) -> None:
-        super().__init__(name="sublet-profile", daemon=True)
-        self._recorder = ProfileRecorder(job, logdir)
-        self._on_end = on_end
-
-    def run(self) -> None:
-        try:
-            self._on_end(self._recorder.run())
-        except SubletError as error:
-            self._on_end(error)
-
-    def finish(self) -> None:
-        """Wait for the rest, when the job has ended."""
-        self.join(3 * _ANSWERS)
-
-
-def start_detached(job: int, logdir: str | os.PathLike[str] | None) -> Path:
-    """Profile a job that may wait for long, in a process of its own that ends with it. Returns the
-    directory of the profile, in which that process keeps a log, too."""
-    if logdir is None:
-        logdir = Home.find().logs / f"{Job(job).status().attempt_id}.profile"
-    directory = checked_directory(logdir)
-    words = ["profile", str(job), "--logdir", str(directory), "--wait"]
-    with (directory / f"profile-{job}.log").open("ab") as log:
-        subprocess.run(
-            [sys.executable, "-S", "-E", "-c", _DETACH, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            check=False,
-            env={**os.environ, "SUBLET_HOME": Home.find().name},
-        )
-    return directory
-
-
-_DETACH = """
-import os, sys
-if os.fork():
-    os._exit(0)
-os.setsid()
-os.execv(sys.executable, [sys.executable, "-m", "sublet", *sys.argv[1:]])
-"""
