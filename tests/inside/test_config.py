@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sublet.formats.lease import MIB, Card, LeaseTerms
-from sublet.inside.config import bound
+from sublet.inside.config import bound, divide
 
 pytestmark = pytest.mark.slow
 
@@ -184,3 +184,21 @@ def test_a_proto_is_left_alone_where_no_gpu_is_seen(
     assert bound(config, on_gpu(), gpus=0) == []
     assert bound(config, on_cpu("/run/a1")) == []
     assert config == parsed(asked)
+
+
+def test_a_card_is_divided_into_logical_devices_with_a_part_of_the_lease_each(
+    on_gpu: Callable[..., LeaseTerms],
+) -> None:
+    """And a CPU into several without one; what a program has divided itself stays."""
+    config = config_pb2.ConfigProto()
+    divide(config, 2, on_gpu=True)
+    bound(config, on_gpu())
+    divide(config, 2, on_gpu=True)
+    bound(config, on_gpu())
+    (card,) = config.gpu_options.experimental.virtual_devices
+    assert list(card.memory_limit_mb) == [512, 512]
+    cpus = config_pb2.ConfigProto()
+    divide(cpus, 3, on_gpu=False)
+    assert cpus.device_count["CPU"] == 3
+    divide(cpus, 2, on_gpu=False)
+    assert cpus.device_count["CPU"] == 3

@@ -1,9 +1,11 @@
 """Strategies of `sublet.fit`: several devices and several processes give the weights of one."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 
+from standin import Gpu, Machine
 from support.sandbox import Sandbox
 
 TRAIN = """
@@ -27,7 +29,8 @@ def dense():
     keras.utils.set_random_seed(3)
     hidden = layers.Dense(8, "relu", kernel_regularizer="l2", activity_regularizer="l2")
     model = keras.Sequential([layers.Input((6,)), hidden, layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(0.1, momentum=0.9, clipnorm=0.5), "mse", metrics=["mae"])
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.9, clipnorm=0.5)
+    model.compile(optimizer, "mse", metrics=["mae"], jit_compile=False)
     return model
 
 
@@ -54,7 +57,8 @@ def largest(one, other):
 
 inside = importlib.import_module(f"{training._inside()}.training.micro_batches")
 plain = {"batch_size": 16, "epochs": 2, "shuffle": False, "verbose": 0}
-for build, data, part in ((dense, (x, y), 16), (dense, (x, y), 3), (masked, (words, words % 5), 3)):
+trainings = [(dense, (x, y), 3), (dense, (x, y), 16), (masked, (words, words % 5), 3)]
+for build, data, part in trainings[: int(sys.argv[2])]:
     inside.MicroBatches.most = lambda self, data, *_, part=part: part
     together = sublet.fit(build, *data, **plain, validation_data=data, strategy=sys.argv[1])
     alone = build()
@@ -63,8 +67,48 @@ for build, data, part in ((dense, (x, y), 16), (dense, (x, y), 3), (masked, (wor
     shown = largest(history.values(), together.history.values())
     assert weights < 1e-5 and shown < 1e-4, (build, part, weights, shown)
     print(build.__name__, part, "differ by", weights)
+if sys.argv[2] == "1":
+    sys.exit()
 shuffled = sublet.fit(noisy, x, y, epochs=2, verbose=0, strategy=sys.argv[1])
 print("weights", np.concatenate([one.ravel() for one in shuffled.model.get_weights()]).sum())
+"""
+
+PREEMPTED = """
+import json
+import os
+import signal
+import keras
+import numpy as np
+from keras import layers
+import sublet
+
+x = np.random.default_rng(0).normal(size=(40, 6)).astype("f")
+
+
+def build():
+    keras.utils.set_random_seed(1)
+    hidden = [layers.Dense(8), layers.Dropout(0.5)]
+    model = keras.Sequential([layers.Input((6,)), *hidden, layers.Dense(1)])
+    model.compile("adam", "mse")
+    return model
+
+
+def end(step, logs):
+    second = json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1
+    if second and step == 1 and not os.path.exists("preempted"):
+        open("preempted", "w").close()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def fit(path, *callbacks):
+    options = {"batch_size": 12, "epochs": 2, "verbose": 0, "callbacks": list(callbacks)}
+    data = {"x": x, "y": x[:, :1], "strategy": "multiworker", "checkpoint": path}
+    return sublet.fit(build, **data, **options).model.get_weights()
+
+
+whole = fit("whole")
+parts = fit("parts", keras.callbacks.LambdaCallback(on_train_batch_end=end))
+print("equal", all(one.tobytes() == other.tobytes() for one, other in zip(whole, parts)))
 """
 
 DEVICES = """
@@ -79,9 +123,25 @@ def test_two_logical_devices_give_the_weights_of_one(sandbox: Sandbox) -> None:
     """Also with micro-batches, masks, a last batch that cannot be halved, clipping."""
     sandbox.write("learn.py", TRAIN)
     options = ("--logical", "2", "--memory", "300MiB", "-q")
-    ran = sandbox.sublet("launch", *options, "learn.py", "mirrored", timeout=None)
+    ran = sandbox.sublet("launch", *options, "learn.py", "mirrored", "3", timeout=None)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.count("differ by") == 3
+
+
+@pytest.mark.slow
+def test_two_cards_give_the_weights_of_one_device(
+    new_sandbox: Callable[..., Sandbox], new_machine: Callable[..., Machine]
+) -> None:
+    """In micro-batches, too; and one card can be two logical devices."""
+    machine = new_machine(Gpu(uuid="GPU-a", total=4 << 30), Gpu(uuid="GPU-b", total=4 << 30))
+    sandbox = new_sandbox(**machine.environ)
+    sandbox.write("learn.py", TRAIN)
+    cards = sandbox.sublet("run", "--gpus", "2", "learn.py", "mirrored", "1", timeout=None)
+    assert cards.stdout.startswith("dense 3 differ by "), cards.stderr
+    sandbox.write("devices.py", DEVICES.replace('"CPU"', '"GPU"'))
+    options = ("--logical", "2", "--memory", "1GiB", "-q")
+    assert sandbox.sublet("launch", *options, "devices.py", check=True).stdout == "2 2\n"
+    assert not machine.refusals()
 
 
 @pytest.mark.slow
@@ -89,11 +149,25 @@ def test_two_workers_give_the_weights_of_one_device(sandbox: Sandbox) -> None:
     """And stay the same, with random numbers and an order that only one of them has drawn."""
     sandbox.write("learn.py", TRAIN)
     options = ("--workers", "2", "--memory", "300MiB", "--stall", "20min")
-    ran = sandbox.sublet("launch", *options, "learn.py", "multiworker", timeout=None)
+    ran = sandbox.sublet("launch", *options, "learn.py", "multiworker", "3", timeout=None)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.count("differ by") == 6
     first, second = re.findall(r"^worker [01] \| weights (.*)$", ran.stdout, re.MULTILINE)
     assert first == second
+
+
+@pytest.mark.slow
+def test_workers_of_which_one_is_preempted_go_on_together(sandbox: Sandbox) -> None:
+    """All stop after the same step, the first one saves, and the result is the same, bit by bit."""
+    sandbox.write("learn.py", PREEMPTED)
+    options = ("--workers", "2", "--memory", "300MiB", "--stall", "20min")
+    ran = sandbox.sublet("launch", *options, "learn.py", timeout=None)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "worker 0 | sublet: going on from parts: epoch 1, step " in ran.stdout
+    assert sorted(re.findall(r"^worker ([01]) \| equal True$", ran.stdout, re.MULTILINE)) == [
+        "0",
+        "1",
+    ]
 
 
 def test_logical_devices_are_there_when_a_program_starts_tensorflow(sandbox: Sandbox) -> None:

@@ -106,6 +106,8 @@ def test_what_cannot_be_mixed_is_refused_by_name() -> None:
         fit(own, "mixed_float16")
     with pytest.raises(BadRequest, match=r"no strategy 'tpu'.*'mirrored' or 'multiworker'"):
         sublet.fit(made, X, Y, strategy="tpu")
+    with pytest.raises(BadRequest, match=r"parameter servers.*examples/clusters"):
+        sublet.fit(made, X, Y, strategy="parameter-server")
     with pytest.raises(BadRequest, match=r"sublet launch --workers 2"):
         sublet.fit(made, X, Y, strategy="multiworker")
     assert all(

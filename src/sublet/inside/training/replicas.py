@@ -69,7 +69,8 @@ class Replicas:
         return -(-rows // self.count)
 
     def sum(self, tensors: list[Any]) -> list[Any]:
-        """The sums over all processes, in one operation. Also tells who wants to stop."""
+        """The sums over all processes, in one operation for each type of number. Also tells who
+        wants to stop."""
         import tensorflow as tf
 
         if self._strategy is None:
@@ -79,7 +80,8 @@ class Replicas:
                 self._asks, self._asked = tf.Variable(0.0), tf.Variable(0.0)
         kinds = [one.dtype for one in tensors]
         asked = [tf.convert_to_tensor(self._asks)]
-        *sums, stops = self._reduced([*(tf.cast(one, tf.float32) for one in tensors), *asked])
+        floats = [one if one.dtype.is_floating else tf.cast(one, tf.float32) for one in tensors]
+        *sums, stops = self._reduced([*floats, *asked])
         self._asked.assign(stops)
         return [tf.cast(one, kind) for one, kind in zip(sums, kinds, strict=True)]
 
@@ -108,14 +110,21 @@ class Replicas:
         if self._strategy is None:
             return values
         own = [tf.convert_to_tensor(one) for one in values]
-        return self._reduced([one if self.leads else tf.zeros_like(one) for one in own])
+        given = [one if self.leads else tf.zeros_like(one) for one in own]
+        return list(tf.function(self._reduced, autograph=False)(given))
 
     def _reduced(self, tensors: list[Any]) -> list[Any]:
         import tensorflow as tf
 
         def reduce(*own: Any) -> Any:
             context = tf.distribute.get_replica_context()
-            return context.all_reduce("sum", [self._once(context, one) for one in own])
+            sums = list(own)
+            for kind in sorted({one.dtype.name for one in own}):
+                places = [at for at, one in enumerate(own) if one.dtype.name == kind]
+                given = [self._once(context, own[at]) for at in places]
+                for at, found in zip(places, context.all_reduce("sum", given), strict=True):
+                    sums[at] = found
+            return sums
 
         return self._first_of(self._strategy.run(reduce, tuple(tensors)))
 
@@ -134,6 +143,12 @@ class Replicas:
 def replicas(strategy: str) -> Replicas | None:
     """Those of a strategy; None for a single device. Raises Refused if there is no such strategy,
     or if it cannot be had here."""
+    if strategy == "parameter-server":
+        raise Refused(
+            "sublet.fit does not train with parameter servers.",
+            "Write a loop of your own for `sublet launch --chief 1 --workers 2 --ps 1`, as in "
+            "examples/clusters/parameter_server.py.",
+        )
     if strategy not in STRATEGIES:
         raise Refused(
             f"There is no strategy {strategy!r}.", f"Write {' or '.join(map(repr, STRATEGIES))}."
