@@ -21,6 +21,7 @@ from keras import layers
 
 import sublet
 from sublet.errors import BadRequest
+from sublet.formats.probe import ProbeOrder
 from sublet.inside.training import micro_batches
 
 pytestmark = [
@@ -195,6 +196,18 @@ def test_a_finished_training_has_nothing_left_to_do(
     assert_equal(known, train(arrays, finished))
     assert {path: path.read_bytes() for path in finished.glob("*.zip")} == files
     assert "nothing is left to do" in capsys.readouterr().err
+
+
+def test_a_probe_neither_reads_nor_writes_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = ProbeOrder(share=1.0, seconds=60.0, directory=str(tmp_path))
+    monkeypatch.setenv("SUBLET_PROBE", order.to_json())
+    made = keras.Sequential([layers.Input((8,)), layers.Dense(1)])
+    made.compile("sgd", "mse")
+    history = sublet.fit(made, X, Y, verbose=0, checkpoint=tmp_path / "run1")
+    assert len(history.epoch) == 1
+    assert not (tmp_path / "run1").exists()
 
 
 def test_micro_batches_stay_as_large_as_they_were(

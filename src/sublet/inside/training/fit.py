@@ -8,7 +8,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from . import install
+from ...formats.probe import ProbeOrder
+from . import checks, install
 from .first_iterator import drawn_seed, first_iterator
 from .precision import precision as in_precision
 from .refused import Refused
@@ -27,7 +28,8 @@ def fit(
     strategy: str | None,
     precision: str | None,
 ) -> Any:
-    """Train a model, or what a function returns. Raises Refused if that cannot be done so."""
+    """Train a model, or what a function returns. A probe has no part in checkpoints. Raises Refused
+    if that cannot be done so."""
     group = None if strategy is None else replicas(strategy)
     if callable(model) and not hasattr(model, "fit"):
         model = model()
@@ -42,9 +44,13 @@ def fit(
     with contextlib.ExitStack() as stack:
         if group is not None:
             stack.callback(install.choose, model)
+            if why := checks.refusal(model, "train_step"):
+                raise Refused(
+                    f"{why}: no strategy can divide its batches.", "Train it without one."
+                )
         if precision is not None:
             stack.enter_context(in_precision(model, precision))
-        if checkpoint is not None:
+        if checkpoint is not None and ProbeOrder.from_environ() is None:
             settings = {"strategy": strategy, "precision": precision}
             run = ResumableRun(model, checkpoint, checkpoint_every, settings, group)
             return run.fit(*args, **options)

@@ -106,9 +106,10 @@ class Directory:
             ) from None
         except OSError:
             pass  # A file system without locks.
-        self._lock.truncate(0)
-        self._lock.write(f"{os.getpid()}\n")
-        self._lock.flush()
+        with contextlib.suppress(OSError):  # A full disk.
+            self._lock.truncate(0)
+            self._lock.write(f"{os.getpid()}\n")
+            self._lock.flush()
         self.clear_scratch()
         return self
 

@@ -19,7 +19,7 @@ class Observed:
 
     def __init__(self, callbacks: list[Any]) -> None:
         self._callbacks = dict(zip(_names(callbacks), callbacks, strict=True))
-        self._begun = {name: _plain(one) for name, one in self._callbacks.items()}
+        self._begun = {name: copy.deepcopy(_plain(one)) for name, one in self._callbacks.items()}
 
     def packed(self, packer: Packer) -> Any:
         """What they remember now."""
@@ -59,9 +59,7 @@ def _names(callbacks: list[Any]) -> list[str]:
 def _plain(callback: Any) -> dict[str, Any]:
     found = {}
     for attribute, value in vars(callback).items():
-        try:
+        with contextlib.suppress(NotPlain):
             Packer().pack(value)
-        except NotPlain:
-            continue
-        found[attribute] = copy.deepcopy(value)
+            found[attribute] = value
     return found

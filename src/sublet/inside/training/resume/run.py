@@ -24,6 +24,8 @@ from .termination import Termination
 from .values import Packer, unpack
 
 REQUEUE_CODE = 42
+_LOGS = "_get_metrics_result_or_logs"
+"""What Keras asks a model for at the end of an epoch."""
 
 
 class NothingLeft(Exception):
@@ -78,16 +80,17 @@ class ResumableRun:
                 _append(callbacks)
             try:
                 with first_iterator(self._prepare):
-                    history = self._model.fit(**asked)
+                    self._model.fit(**asked)
             except NothingLeft:
                 observer.set_model(self._model)
                 observer.on_train_begin()
-                history = self._model.history = observer
             else:
                 self._save(finished=True)
+            finally:
+                vars(self._model).pop(_LOGS, None)
             if self._termination.asked:
                 self._exit()
-        return history
+        return _history(observer)
 
     def _prepare(self, make: Callable[..., Any], options: dict[str, Any]) -> Any:
         """The batches, and a model whose variables are there. Raises Refused if they are not those
@@ -272,10 +275,10 @@ class ResumableRun:
         own = self._model._get_metrics_result_or_logs
 
         def show(logs: Any) -> Any:
-            vars(self._model).pop("_get_metrics_result_or_logs", None)
+            vars(self._model).pop(_LOGS, None)
             return own(logs) if logs else shown
 
-        vars(self._model)["_get_metrics_result_or_logs"] = show
+        vars(self._model)[_LOGS] = show
 
     def _exit(self) -> None:
         if self._replicas is not None:
@@ -315,7 +318,7 @@ def _append(callbacks: list[Any]) -> None:
 
 
 def _observer(run: ResumableRun, callbacks: list[Any]) -> Any:
-    """The last of the callbacks, but for the bar: the History that `fit` returns, too."""
+    """The last of the callbacks, but for the bar: the History of the training, too."""
     import keras
 
     class History(keras.callbacks.History):  # type: ignore[misc]
@@ -340,3 +343,15 @@ def _observer(run: ResumableRun, callbacks: list[Any]) -> Any:
             run.epoch_ended(epoch)
 
     return History()
+
+
+def _history(observer: Any) -> Any:
+    """What the observer has heard, as Keras returns it."""
+    import keras
+
+    history = keras.callbacks.History()
+    history.set_model(observer.model)
+    history.set_params(observer.params)
+    history.history, history.epoch = observer.history, observer.epoch
+    observer.model.history = history
+    return history

@@ -29,7 +29,7 @@ class Packer:
         if isinstance(value, np.generic):
             return {"scalar": self._add(np.asarray(value))}
         if isinstance(value, np.ndarray):
-            return {"array": self._add(value.copy())}
+            return {"array": self._add(value)}
         if type(value) is list:
             return [self.pack(one) for one in value]
         if type(value) is tuple:
