@@ -77,6 +77,13 @@ def steps_of_a_set() -> tuple[Any, dict[str, Any]]:
     return model(steps_per_execution=2), {"x": data, "steps_per_epoch": 4, "shuffle": False}
 
 
+def set_without_a_length() -> tuple[Any, dict[str, Any]]:
+    """Shuffled anew in each epoch, whose end is known when it has come."""
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).filter(lambda x, y: x[0] > -1.0)
+    data = data.shuffle(16, seed=3).batch(8)
+    return model(), {"x": data, "validation_data": (X, Y), "shuffle": False}
+
+
 class Draws(keras.callbacks.Callback):  # type: ignore[misc]
     """Uses the program's random numbers, and remembers something of them; sends SIGTERM once."""
 
@@ -156,8 +163,14 @@ def test_an_interrupted_training_ends_like_one_that_was_not(known: Ended, tmp_pa
     assert len(list(tmp_path.glob("*.zip"))) == 2
 
 
+@pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
 @pytest.mark.parametrize(
-    ("build", "when"), [(set_of_tensors, ("train", 1, 4)), (steps_of_a_set, ("train", 2, 1))]
+    ("build", "when"),
+    [
+        (set_of_tensors, ("train", 1, 4)),
+        (steps_of_a_set, ("train", 2, 1)),
+        (set_without_a_length, ("test", 0, 1)),
+    ],
 )
 def test_a_training_from_a_set_goes_on_with_the_next_batch(
     build: Build, when: Any, tmp_path: Path

@@ -128,12 +128,16 @@ class DatasetBatches:
         self.iterator = iterator
         self._last: Any = None
         """The iterator that was opened last, also if it has come to its end."""
+        self._passes = 0
+        """How many iterators were opened in this training."""
         self._strict = _strict(iterator._distributed_dataset)
 
     def epoch(self, epoch: int, step: int, found: Checkpoint | None) -> Iterator[Step]:
         made = self.iterator
         if found is not None:
             self._resume(found)
+            if step and made._current_iterator is None:
+                return  # The set had come to its end, and validation was interrupted.
         if step == 0 and (made._current_iterator is None or made.steps_per_epoch is None):
             self._begin()
         while not made.num_batches or step < made.num_batches:
@@ -154,8 +158,12 @@ class DatasetBatches:
 
     def fields(self) -> dict[str, Any]:
         made = self.iterator
-        open_ = made._current_iterator is not None
-        return {"seen": made._steps_seen, "batches": made._num_batches, "open": open_}
+        return {
+            "seen": made._steps_seen,
+            "batches": made._num_batches,
+            "open": made._current_iterator is not None,
+            "passes": self._passes,
+        }
 
     def files(self, directory: Directory) -> list[str]:
         import tensorflow as tf
@@ -180,20 +188,26 @@ class DatasetBatches:
     def _begin(self) -> None:
         made = self.iterator
         self._last = made._current_iterator = iter(self._strict)
+        self._passes += 1
         made._steps_seen = 0
 
     def _resume(self, found: Checkpoint) -> None:
         import tensorflow as tf
 
-        self._begin()
         made, fields = self.iterator, found.fields
-        with tempfile.TemporaryDirectory() as directory:
-            path = found.extract(directory, "iterator")
-            if path:
+        if fields["open"]:
+            self._begin()
+            with tempfile.TemporaryDirectory() as directory:
+                path = found.extract(directory, "iterator")
                 tf.train.Checkpoint(iterator=self._last).read(path)
-        made._steps_seen, made._num_batches = fields["seen"], fields["batches"]
-        if not fields["open"]:
+            self._passes = fields["passes"]
+        else:
+            # One that has come to its end does not say how its set is shuffled the next time: the
+            # set does, which knows how often it has begun.
+            for _ in range(fields["passes"]):
+                self._begin()
             made._current_iterator = None
+        made._steps_seen, made._num_batches = fields["seen"], fields["batches"]
 
 
 def _strict(dataset: Any) -> Any:
