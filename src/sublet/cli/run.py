@@ -21,10 +21,10 @@ from sublet.cli.foreground import run
 @click.option(
     "--on-oom",
     default="fail",
-    metavar="fail|grow|split",
+    metavar="fail|grow|split|split-exact",
     show_default=True,
     help="If it runs out of memory: grow restarts it with a larger lease, split has Keras train in "
-    "micro-batches.",
+    "micro-batches, split-exact only where that gives the same.",
 )
 @click.option("-n", "--name", metavar="TEXT", help="Name in `sublet ps` and `sublet status`.")
 @program_options.python

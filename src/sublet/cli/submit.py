@@ -77,11 +77,11 @@ from sublet.units import parse_seconds
 )
 @click.option(
     "--on-oom",
-    type=click.Choice(["fail", "grow", "split"]),
+    type=click.Choice(["fail", "grow", "split", "split-exact"]),
     default="grow",
     show_default=True,
     help="If it runs out of memory: grow restarts it with a larger lease, split has Keras train in "
-    "micro-batches.",
+    "micro-batches, split-exact only where that gives the same.",
 )
 @click.option(
     "--array",

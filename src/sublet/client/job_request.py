@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 80
 
 CHOICES = {
-    "on_oom": ("fail", "grow", "split"),
+    "on_oom": ("fail", "grow", "split", "split-exact"),
     "priority": ("high", "normal", "low"),
     "service": ("guaranteed", "opportunistic"),
 }

@@ -17,12 +17,14 @@ def fit(
     checkpoint_every: int | None = None,
     strategy: str | None = None,
     precision: str | None = None,
+    exact: bool = False,
     **options: Any,
 ) -> Any:
     """Train a Keras 3 model like `model.fit`, with the same arguments and the same result.
 
     A batch that does not fit the lease of this process is computed in micro-batches, which are as
-    large as fit. So are the batches of this model's `evaluate` and `predict` from then on.
+    large as fit. So are the batches of this model's `evaluate` and `predict` from then on. With
+    `exact`, not those of a model for which that gives something else: BatchNormalization, Dropout.
 
     With `checkpoint`, a directory, the training is saved there after each epoch, every
     `checkpoint_every` steps, and on SIGTERM, after which the program exits with 42: the queue then
@@ -44,6 +46,7 @@ def fit(
             checkpoint_every=checkpoint_every,
             strategy=strategy,
             precision=precision,
+            exact=exact,
         )
     except inside.Refused as why:
         raise BadRequest(why.message, why.hint) from None

@@ -119,9 +119,9 @@ class Gang(Struct, frozen=True):
 
 Priority = Literal["high", "normal", "low"]
 Service = Literal["guaranteed", "opportunistic"]
-OnOom = Literal["fail", "grow", "split"]
+OnOom = Literal["fail", "grow", "split", "split-exact"]
 """What is done about a program that runs out of memory: nothing, it is started again with more, or
-its batches are split before it does."""
+its batches are split before it does, perhaps only where that gives the same."""
 
 
 class JobSpec(Struct, frozen=True):

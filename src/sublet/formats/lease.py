@@ -51,6 +51,8 @@ class LeaseTerms:
     """The directory of the library that holds all of the program on a GPU; empty without one."""
     splits: bool = False
     """Whether Keras' batches are split into micro-batches where they do not fit."""
+    exact: bool = False
+    """Whether they are split only where that gives the same, to rounding."""
     found: str = ""
     """The file for the sizes of micro-batches that were found for this program; empty for none."""
 
@@ -116,6 +118,7 @@ class LeaseTerms:
                 more=tuple(_card(one) for one in fields.get("more", ())),
                 fence=str(fields.get("fence", "")),
                 splits=fields.get("splits") is True,
+                exact=fields.get("exact") is True,
                 found=str(fields.get("found", "")),
             )
         except KeyError as missing:

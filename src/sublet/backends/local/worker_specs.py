@@ -45,7 +45,8 @@ def lease_terms(job: Job, devices: Sequence[Device], home: Home, fence: str = ""
             for one, more in zip(others, lease.also, strict=True)
         ),
         fence=fence,
-        splits=job.spec.on_oom == "split",
+        splits=job.spec.on_oom in ("split", "split-exact"),
+        exact=job.spec.on_oom == "split-exact",
         found=str(home.micro_batches / f"{_digest(job.spec.identity)}.json"),
     )
 

@@ -39,7 +39,7 @@ def refusal(model: Any, step: str) -> str:
     return ""
 
 
-def unequal(model: Any, rows: int) -> str:
+def unequal(model: Any, rows: int | str) -> str:
     """What is not the same with micro-batches of so many rows; empty if all is, but rounding."""
     layers = [(type(layer).__name__, layer) for layer in model._flatten_layers()]
     notes = []
@@ -49,6 +49,13 @@ def unequal(model: Any, rows: int) -> str:
     if random:
         notes.append(f"{random[0]} draws other random numbers")
     return ", and ".join(notes)
+
+
+def equal(model: Any) -> None:
+    """Raises batch.CannotBeCut if micro-batches would not give the same."""
+    why = unequal(model, "fewer")
+    if why:
+        raise batch.CannotBeCut(f"in micro-batches {why}")
 
 
 def _draws(name: str, layer: Any) -> bool:

@@ -27,6 +27,7 @@ def fit(
     checkpoint_every: int | None,
     strategy: str | None,
     precision: str | None,
+    exact: bool = False,
 ) -> Any:
     """Train a model, or what a function returns. A probe has no part in checkpoints. Raises Refused
     if that cannot be done so."""
@@ -34,7 +35,7 @@ def fit(
     if callable(model) and not hasattr(model, "fit"):
         model = model()
     try:
-        install.choose(model, group)
+        install.choose(model, group, exact)
     except (TypeError, AttributeError, ImportError) as wrong:
         raise Refused(
             f"sublet.fit cannot train this: {wrong}.",

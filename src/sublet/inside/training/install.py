@@ -16,6 +16,8 @@ from .steps import LossStep, PredictStep
 
 _chosen: weakref.WeakKeyDictionary[Any, Replicas | None] = weakref.WeakKeyDictionary()
 """Models that are split, whatever the lease says, and who computes their batches."""
+_exact: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Those of them that are split only where that gives the same."""
 _BACKEND = "keras.src.backend.tensorflow.trainer"
 
 
@@ -28,16 +30,17 @@ def install() -> None:
         hook.when_imported("tf_keras", _apply_to_keras_2)
 
 
-def choose(model: Any, replicas: Replicas | None = None) -> None:
-    """Split the batches of this model, among these replicas. Raises TypeError if it is not one that
-    can be."""
+def choose(model: Any, replicas: Replicas | None = None, exact: bool = False) -> None:
+    """Split the batches of this model, among these replicas, perhaps only where that gives the
+    same. Raises TypeError if it is not one that can be."""
     from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
     if not isinstance(model, TensorFlowTrainer):
         raise TypeError(f"{type(model).__name__} is not a model of Keras 3 on TensorFlow")
     _patch(TensorFlowTrainer)
-    if model not in _chosen or _chosen[model] is not replicas:
+    if (model in _chosen, _chosen.get(model), model in _exact) != (True, replicas, exact):
         _chosen[model] = replicas
+        (_exact.add if exact else _exact.discard)(model)
         forget_functions(model)
 
 
@@ -78,7 +81,8 @@ def _patch(trainer: Any) -> None:
             made = getattr(self, name) is not None and not force
             if made or not _splits(self) or _refused(self, step):
                 return original(self, force)
-            setattr(self, name, LossStep(self, trains, _chosen.get(self)).__call__)
+            steps = LossStep(self, trains, _chosen.get(self), _is_exact(self))
+            setattr(self, name, steps.__call__)
             return None
 
         return make
@@ -98,6 +102,11 @@ def _patch(trainer: Any) -> None:
 def _splits(model: Any) -> bool:
     lease = current()
     return model in _chosen or (lease is not None and lease.splits)
+
+
+def _is_exact(model: Any) -> bool:
+    lease = current()
+    return model in _exact or (lease is not None and lease.exact)
 
 
 def _refused(model: Any, step: str) -> bool:

@@ -31,8 +31,16 @@ class OutOfMemory(MemoryError):
 class LossStep:
     """What `train_function` and `test_function` of a model are."""
 
-    def __init__(self, model: Any, trains: bool, replicas: Replicas | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        trains: bool,
+        replicas: Replicas | None = None,
+        exact: bool = False,
+    ) -> None:
+        """`exact`: batches are split only if that gives the same, to rounding."""
         self._model = model
+        self._exact = exact
         self._trains = trains
         self._replicas = replicas
         self._step = self._step_of("mean")
@@ -172,6 +180,8 @@ class LossStep:
             self._checked = True
             kept = self._values()
             try:
+                if self._trains and self._exact:
+                    checks.equal(self._model)
                 with _fewer_rows(self._model):
                     kind = checks.found_kind(self._model, data)
                 if kind != self._step.scalars:
