@@ -29,7 +29,7 @@ def _build(tables: int) -> Any:
         hidden = layers.Add()([hidden, row, layers.Dense(_WIDTH, "relu")(hidden)])
     hidden = layers.Concatenate()([hidden, thing])
     model = keras.Model([word, thing], layers.Dense(1)(hidden))
-    model.compile(keras.optimizers.SGD(0.05), "mse", metrics=["mae"], jit_compile=False)
+    model.compile(keras.optimizers.SGD(2e-4), "mse", metrics=["mae"], jit_compile=False)
     return model
 
 
