@@ -14,6 +14,7 @@ from ..current_lease import current
 from ..training.refused import Refused
 
 _NAME = re.compile(r"/?(?:device:)?(cpu|gpu):?(\d+)", re.IGNORECASE)
+_NAMED = 4
 _SETTING = (
     'tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], '
     "[tf.config.LogicalDeviceConfiguration()] * {})"
@@ -117,7 +118,8 @@ def _make_logical(wanted: Sequence[str]) -> None:
 
 def _why_missing(missing: Sequence[str], parts: int) -> tuple[str, str]:
     there = [f"{kind}:{number}" for kind in ("CPU", "GPU") for number in range(_count(kind))]
-    found = f"There is no device {', '.join(missing)} here; there are {', '.join(there)}."
+    named = ", ".join(missing[:_NAMED]) + (" …" if len(missing) > _NAMED else "")
+    found = f"There is no device {named} here; there are {', '.join(there)}."
     if any(name.startswith("GPU") for name in missing):
         return found, f"`sublet run --gpus {parts}` leases as many."
     return (
