@@ -1,4 +1,4 @@
-"""A plain Keras training: `train_whole.py MODEL OPTIMIZER ROWS BATCH RECORD`.
+"""A plain Keras training: `train_whole.py MODEL OPTIMIZER ROWS BATCH RECORD [turned]`.
 
 It knows nothing of leases. RECORD.npz gets the weights, RECORD.json the seconds of each epoch.
 """
@@ -54,8 +54,9 @@ class _Times(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         self.seconds.append(time.monotonic() - self._began)
 
 
-def main(name: str, optimizer: str, rows: str, batch: str, record: str) -> None:
-    """Train for three epochs of so many rows."""
+def main(name: str, optimizer: str, rows: str, batch: str, record: str, turned: str = "") -> None:
+    """Train for three epochs of so many rows; `turned`, with those of each batch in another order:
+    the same but for rounding."""
     keras.utils.set_random_seed(1)
     model, shape = _build(name)
     rates = {"sgd": keras.optimizers.SGD(0.05), "adam": keras.optimizers.Adam(0.001)}
@@ -63,6 +64,11 @@ def main(name: str, optimizer: str, rows: str, batch: str, record: str) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(int(rows), *shape)).astype("float32")
     y = rng.integers(0, 4, int(rows))
+    if turned:
+        places = np.arange(int(rows))
+        ends = range(int(batch), int(rows), int(batch))
+        places = np.concatenate([one[::-1] for one in np.split(places, ends)])
+        x, y = x[places], y[places]
     times = _Times()
     model.fit(
         *(x, y), batch_size=int(batch), epochs=_EPOCHS, shuffle=False, verbose=0, callbacks=[times]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from sublet.inside.training.sizes import Need, fitting, largest_part, limit_for, parts, room_beside
+from sublet.inside.training.sizes import KEPT_FREE, Need, fitting, largest_part, parts
 from sublet.policy.probe_forecast import Pass
 
 
@@ -40,8 +40,7 @@ def plan(passes: Sequence[Pass], ceiling: int) -> TrainingPlan | None:
         return None
     batch, weights = max(one.full for one in found), max(one.weights for one in found)
     need = Need.through([(one.rows, one.peak) for one in found])
-    held = min(need.fixed, ceiling)
-    room = held + room_beside(ceiling, held)
+    room = ceiling * (1 - KEPT_FREE)
     rows = largest_part(batch, fitting(batch, need, room, weights))
     pieces = len(parts(batch, rows))
     peak = need.of(rows) + (weights if pieces > 1 else 0)
@@ -52,7 +51,7 @@ def plan(passes: Sequence[Pass], ceiling: int) -> TrainingPlan | None:
         pieces,
         int(need.of(batch)),
         int(peak),
-        int(limit_for(peak, need.fixed) - ceiling) + 1 if peak > room else 0,
+        int(peak / (1 - KEPT_FREE) - ceiling) + 1 if peak > room else 0,
         last.epochs,
         last.steps,
         _seconds(found, rows, pieces, last.epochs * last.steps),

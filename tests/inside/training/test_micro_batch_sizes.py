@@ -41,7 +41,7 @@ def test_what_is_chosen_fits_unless_fewer_rows_would_not_help(
     need = Need(fixed, row)
     chosen = fitting(rows, need, room, cost)
     assert 1 <= chosen <= rows
-    if chosen > 1 and row * chosen > 0.05 * room:
+    if chosen > 1 and row * chosen > 0.05 * (fixed + cost):
         assert need.of(chosen) + (0 if chosen == rows else cost) <= room
 
 

@@ -6,11 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 
 KEPT_FREE = 0.35
-"""The share of what is free that is not planned for: a pool gives a piece of up to twice the size
-that was asked for, and no two steps are alike. Smaller micro-batches cost little; one that does not
-fit may crash the program."""
+"""The share of the limit that is not planned for: a pool gives a piece of up to twice the size that
+was asked for, and no two steps are alike. Smaller micro-batches cost little; one that does not fit
+may crash the program."""
+_LEAST_ROOM = 0.25
+"""Where data and weights take what is kept free, this share of the rest is planned for."""
 _PETTY = 0.05
-"""Rows that take less than this share of the room are not what makes a batch too large."""
+"""Rows that take less than this share of what any number of rows takes are not what makes a batch
+too large."""
 TRIED = (16, 8, 4)
 """To see what a step needs, these fractions of the batch are tried, as far as they fit."""
 _NOISE = 0.8
@@ -65,14 +68,9 @@ def parts(rows: int, most: int) -> list[tuple[int, int]]:
     return [(begin, min(begin + size, rows)) for begin in range(0, rows, size)]
 
 
-def room_beside(limit: int, held: float) -> float:
-    """The bytes that are planned for, if so many are held in any case."""
-    return (1 - KEPT_FREE) * (limit - held)
-
-
-def limit_for(peak: float, held: float) -> float:
-    """The limit under which such a peak is planned for."""
-    return held + (peak - held) / (1 - KEPT_FREE)
+def room_beside(limit: int, held: int) -> float:
+    """The bytes that a step may take, if so many are held meanwhile."""
+    return max((1 - KEPT_FREE) * limit - held, _LEAST_ROOM * (limit - held))
 
 
 def fitting(rows: int, need: Need, room: float, split_cost: float = 0.0) -> int:
@@ -82,7 +80,7 @@ def fitting(rows: int, need: Need, room: float, split_cost: float = 0.0) -> int:
     if need.of(rows) <= room:
         return rows
     size = rows
-    while size > 1 and need.row * size > _PETTY * room:
+    while size > 1 and need.row * size > _PETTY * (need.fixed + split_cost):
         size = -(-size // 2)
         if need.of(size) + split_cost <= room:
             break
