@@ -12,16 +12,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bench import processes
+from bench import processes, trainings
 from bench.report import Bar, Result, Table
-from bench.sandbox import PROGRAMS, ROOT, SUBLET, Sandbox, sandbox
+from bench.sandbox import PROGRAMS, ROOT, Sandbox, sandbox
 
 _MiB, _GiB = 2**20, 2**30
 _SIZE = 96
@@ -135,29 +132,14 @@ def _on_two_cards() -> Two:
             raise processes.Failed(f"the stand-in did not compute all: {wrong[:3]}")
         peaks = json.loads((home.directory / "two.json").read_text())
         died = dead["cause"] == "lease exceeded"
-        differ = _difference(home.directory / "cpu.npz", home.directory / "two.npz")
+        differ = trainings.difference(home.directory / "cpu.npz", home.directory / "two.npz")
     return Two(_SIZE * _MiB, lease * _MiB, died, tuple(peaks), differ)
 
 
-def _run(home: Sandbox, way: str, record: str, *options: str) -> tuple[Mapping[str, Any], str]:
+def _run(home: Sandbox, way: str, record: str, *options: str) -> tuple[Any, str]:
     """The report of one run, and what it said."""
-    report = home.directory / "report.json"
-    words = [SUBLET, "run", "--report", report, *options, PROGRAMS / "train_parts.py"]
-    ran = subprocess.run(
-        [*map(str, words), way, str(_SIZE), str(home.directory / record)],
-        env=home.env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_PATIENCE,
-        check=False,
-    )
-    return json.loads(report.read_text()), ran.stderr
-
-
-def _difference(one: Path, other: Path) -> float:
-    with np.load(one) as known, np.load(other) as found:
-        return max(float(np.abs(known[name] - found[name]).max()) for name in known.files)
+    words = (way, str(_SIZE), str(home.directory / record))
+    return trainings.run(home, options, PROGRAMS / "train_parts.py", *words)
 
 
 def _pipelined(micro_batches: int, steps: int) -> Pipelined:

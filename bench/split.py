@@ -8,17 +8,14 @@ holds there.
 
 import json
 import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bench import figures, processes
+from bench import figures, processes, trainings
 from bench.report import Bar, Result, Table
-from bench.sandbox import PROGRAMS, SUBLET, Sandbox, sandbox
+from bench.sandbox import PROGRAMS, Sandbox, sandbox
 
 _MiB = 2**20
 BATCHES = {"mlp": 8192, "cnn": 128, "lstm": 512, "attention": 128}
@@ -31,7 +28,6 @@ _OTHERS = (0.55, 0.65, 0.7, 0.75, 0.8, 0.9)
 _SGD, _ADAM, _SLOWER = 1e-5, 1e-4, 1.1
 _ROUNDED = 2.0
 """Two orders of the same sums may differ by twice what one pair of them did."""
-_PATIENCE = 600
 _SAID = re.compile(r"training in \d+ micro-batches of (\d+)")
 
 
@@ -161,8 +157,8 @@ def _split(home: Sandbox, model: str, optimizer: str, others: Sequence[float]) -
         lease * _MiB,
         parts["peak"],
         dead["cause"] == "lease exceeded",
-        _difference(home.directory / "whole.npz", home.directory / "parts.npz"),
-        _difference(home.directory / "whole.npz", home.directory / "turned.npz"),
+        trainings.difference(home.directory / "whole.npz", home.directory / "parts.npz"),
+        trainings.difference(home.directory / "whole.npz", home.directory / "turned.npz"),
         rows,
         _seconds(home.directory / "parts.json") / _seconds(home.directory / "plain.json"),
         tuple(more),
@@ -177,30 +173,12 @@ def _run(
     batch: str,
     *options: str,
     turned: bool = False,
-) -> tuple[dict[str, Any], str]:
+) -> tuple[Any, str]:
     """The report of one run, and what it said."""
     rows = BATCHES[model] * _STEPS - BATCHES[model] // 3
-    report = home.directory / "report.json"
-    words = [SUBLET, "run", "--report", report, *options, PROGRAMS / "train_whole.py"]
-    ran = subprocess.run(
-        [
-            *map(str, words),
-            *(model, optimizer, str(rows), batch, str(home.directory / record)),
-            *(["turned"] if turned else []),
-        ],
-        env=home.env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_PATIENCE,
-        check=False,
-    )
-    return json.loads(report.read_text()), ran.stderr
-
-
-def _difference(one: Path, other: Path) -> float:
-    with np.load(one) as known, np.load(other) as found:
-        return max(float(np.abs(known[name] - found[name]).max()) for name in known.files)
+    words = (model, optimizer, str(rows), batch, str(home.directory / record))
+    last = ["turned"] if turned else []
+    return trainings.run(home, options, PROGRAMS / "train_whole.py", *words, *last)
 
 
 def _seconds(record: Path) -> float:

@@ -112,6 +112,7 @@ class UnitOfWork:
         """What is applied in this block is applied as a whole, or not at all if an exception leaves
         the block."""
         uncommitted = dict(self._uncommitted)
+        # Only cut back, so that it does not matter what is in them; to the checker it does.
         logs: tuple[list[object], ...] = (
             self._measured,  # type: ignore[assignment]
             self._decisions,

@@ -161,7 +161,8 @@ _unmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 def mapped(memory: int, size: int, write: bool) -> memoryview:
     """The bytes of a memfd, whose descriptor is not needed any more. Raises OSError. They stay
     mapped as long as this view, or any other view or array of them, lives."""
-    # Not as an array: arrays of a part of it would refer to the whole, and not to each other.
+    # Not as an array: arrays of a part of it would refer to the whole, and not to each other. The
+    # checker does not know that an array is a buffer.
     return memoryview(np.asarray(_Mapping(memory, size, write)))  # type: ignore[arg-type]
 
 
