@@ -10,6 +10,7 @@ Only a child can have the driver: a library is found when a process loads it fir
 import os
 import re
 import struct
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +124,8 @@ class Machine:
             lines += [f"memory_v2 {int(gpu.memory_v2)}", *_unit_lines(gpu)]
             for instance in gpu.instances:
                 lines += [f"instance {instance.slot} {instance.uuid}", *_unit_lines(instance)]
-        draft = self._directory / "machine.draft"
+        # Two threads may say so at once.
+        draft = self._directory / f"machine.{threading.get_ident()}"
         draft.write_text("\n".join(lines) + "\n")
         draft.replace(self._directory / "machine")
 
