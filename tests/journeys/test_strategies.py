@@ -77,11 +77,13 @@ PREEMPTED = """
 import json
 import os
 import signal
+import sys
 import keras
 import numpy as np
 from keras import layers
 import sublet
 
+strategy, victim = sys.argv[1:]
 x = np.random.default_rng(0).normal(size=(40, 6)).astype("f")
 
 
@@ -94,15 +96,16 @@ def build():
 
 
 def end(step, logs):
-    second = json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1
-    if second and step == 1 and not os.path.exists("preempted"):
+    task = json.loads(os.environ["TF_CONFIG"])["task"]
+    here = f"{task['type']} {task['index']}"
+    if here == victim and step == 1 and not os.path.exists("preempted"):
         open("preempted", "w").close()
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def fit(path, *callbacks):
     options = {"batch_size": 12, "epochs": 2, "verbose": 0, "callbacks": list(callbacks)}
-    data = {"x": x, "y": x[:, :1], "strategy": "multiworker", "checkpoint": path}
+    data = {"x": x, "y": x[:, :1], "strategy": strategy, "checkpoint": path}
     return sublet.fit(build, **data, **options).model.get_weights()
 
 
@@ -161,13 +164,38 @@ def test_workers_of_which_one_is_preempted_go_on_together(sandbox: Sandbox) -> N
     """All stop after the same step, the first one saves, and the result is the same, bit by bit."""
     sandbox.write("learn.py", PREEMPTED)
     options = ("--workers", "2", "--memory", "300MiB", "--stall", "20min")
-    ran = sandbox.sublet("launch", *options, "learn.py", timeout=None)
+    words = ("learn.py", "multiworker", "worker 1")
+    ran = sandbox.sublet("launch", *options, *words, timeout=None)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "worker 0 | sublet: going on from parts: epoch 1, step " in ran.stdout
     assert sorted(re.findall(r"^worker ([01]) \| equal True$", ran.stdout, re.MULTILINE)) == [
         "0",
         "1",
     ]
+
+
+@pytest.mark.slow
+def test_parameter_servers_give_the_weights_of_one_device(sandbox: Sandbox) -> None:
+    """The chief trains as if the devices of its workers were its own."""
+    sandbox.write("learn.py", TRAIN)
+    options = ("--chief", "1", "--workers", "2", "--ps", "2", "--memory", "300MiB")
+    ran = sandbox.sublet("launch", *options, "learn.py", "parameter-server", "3", timeout=None)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.count("differ by") == 3
+    alone = sandbox.sublet("run", "learn.py", "parameter-server", "1")
+    assert "sublet launch --chief 1 --workers 2 --ps 1" in alone.stderr
+
+
+@pytest.mark.slow
+def test_servers_last_until_their_chief_has_saved(sandbox: Sandbox) -> None:
+    """A chief that is preempted goes on with new servers, and ends as if nothing had happened."""
+    sandbox.write("learn.py", PREEMPTED)
+    options = ("--chief", "1", "--workers", "1", "--ps", "1", "--memory", "300MiB")
+    words = ("learn.py", "parameter-server", "chief 0")
+    ran = sandbox.sublet("launch", *options, *words, timeout=None)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "chief 0  | sublet: going on from parts: epoch 1, step " in ran.stdout
+    assert "chief 0  | equal True" in ran.stdout
 
 
 def test_logical_devices_are_there_when_a_program_starts_tensorflow(sandbox: Sandbox) -> None:

@@ -30,10 +30,10 @@ def fit(
     `checkpoint_every` steps, and on SIGTERM, after which the program exits with 42: the queue then
     starts it again. The next call goes on from there, and ends as if nothing had happened.
 
-    `strategy` is "mirrored", for several devices, or "multiworker", for the tasks of `sublet
-    launch`; the weights are those of one device. A multiworker needs, in place of the model, the
-    function that builds it, because a cluster is joined before TensorFlow starts; the History that
-    is returned has the model. `precision` is "mixed_float16" or "mixed_bfloat16".
+    `strategy` is "mirrored", for several devices, or "multiworker" or "parameter-server", for the
+    tasks of `sublet launch`; the weights are those of one device. The latter two need, in place of
+    the model, the function that builds it, because a cluster is joined before TensorFlow starts;
+    the History that is returned has the model. `precision` is "mixed_float16" or "mixed_bfloat16".
     """
     _check(checkpoint, checkpoint_every)
     inside = importlib.import_module(f"{_inside()}.training.fit")

@@ -10,7 +10,8 @@
  *   workspace 0                 (bytes that each convolution asks for)
  *   handle 0                    (bytes that a handle of cuBLAS or cuDNN takes of its card)
  *   peers 1                     (cards reach each other's memory)
- *   computes 1                  (kernels are computed; 0: they do nothing)
+ *   computes 1                  (kernels are computed; 0: they do nothing. A program's own
+ *                               variable STANDIN_COMPUTES comes before it)
  *   gpu GPU-1234                instance 0 MIG-5678 (its slot, then its UUID)
  *   name NVIDIA A100            memory 42949672960 536870912 1048576   (total, reserved, used)
  *   compute 8 0                 mig 1               (MIG mode is on)

@@ -33,7 +33,8 @@ def fit(
     if that cannot be done so."""
     group = None if strategy is None else replicas(strategy)
     if callable(model) and not hasattr(model, "fit"):
-        model = model()
+        with contextlib.nullcontext() if group is None else group.building():
+            model = model()
     try:
         install.choose(model, group, exact)
     except (TypeError, AttributeError, ImportError) as wrong:

@@ -7,10 +7,13 @@ found are applied once. So the result is that of one device, whoever has compute
                   copy for each step
     multiworker   processes, each with the weights of its own, which stay the same: sums are made
                   by MultiWorkerMirroredStrategy, once for each batch
+    parameter-server
+                  processes, of which the first sees the devices of all (parameter_servers.py)
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import Any
@@ -18,7 +21,7 @@ from typing import Any
 from ..current_lease import say
 from .refused import Refused
 
-STRATEGIES = ("mirrored", "multiworker")
+STRATEGIES = ("mirrored", "multiworker", "parameter-server")
 _workers: Replicas | None = None
 """Those of the cluster that this process has joined: it can do so only once."""
 
@@ -52,6 +55,10 @@ class Replicas:
     def leads(self) -> bool:
         """Whether this process does what one of them has to do: write checkpoints."""
         return self.first == 0
+
+    def building(self) -> contextlib.AbstractContextManager[Any]:
+        """To be entered while the model is built."""
+        return contextlib.nullcontext()
 
     @property
     def stopped(self) -> bool:
@@ -143,17 +150,17 @@ class Replicas:
 def replicas(strategy: str) -> Replicas | None:
     """Those of a strategy; None for a single device. Raises Refused if there is no such strategy,
     or if it cannot be had here."""
+    if strategy == "mirrored":
+        return _mirrored()
+    if strategy == "multiworker":
+        return _multiworker()
     if strategy == "parameter-server":
-        raise Refused(
-            "sublet.fit does not train with parameter servers.",
-            "Write a loop of your own for `sublet launch --chief 1 --workers 2 --ps 1`, as in "
-            "examples/clusters/parameter_server.py.",
-        )
-    if strategy not in STRATEGIES:
-        raise Refused(
-            f"There is no strategy {strategy!r}.", f"Write {' or '.join(map(repr, STRATEGIES))}."
-        )
-    return _mirrored() if strategy == "mirrored" else _multiworker()
+        from . import parameter_servers
+
+        return parameter_servers.chief()
+    raise Refused(
+        f"There is no strategy {strategy!r}.", f"Write {' or '.join(map(repr, STRATEGIES))}."
+    )
 
 
 def _mirrored() -> Replicas | None:
