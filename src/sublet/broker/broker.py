@@ -43,6 +43,7 @@ from sublet.broker.snapshots import RecentlyEnded, Snapshots
 from sublet.broker.starts import Starts
 from sublet.broker.subscriptions import Subscriptions
 from sublet.broker.unit_of_work import Committed, Undo, UnitOfWork
+from sublet.broker.usage_recorder import UsageRecorder
 from sublet.clock import Clock
 from sublet.devices import Probe
 from sublet.errors import WorldError
@@ -84,6 +85,7 @@ class Broker:
             probe, self.state, backend, self.nested_leases, self.estimator, clock
         )
         recently_ended = RecentlyEnded(self.work)
+        self.recorder = UsageRecorder(self.work, usage, clock, reactor, home)
         self.control = JobControl(
             self.work,
             backend,
@@ -93,7 +95,7 @@ class Broker:
             self.estimator,
             clock,
             reactor,
-            recently_ended.note,
+            (recently_ended.note, self.recorder.finished),
         )
         ports = Ports()
         self.gangs = Gangs(self.work, self.control, ports, clock, reactor)
@@ -160,6 +162,7 @@ class Broker:
             self.snapshots,
             self.subscriptions,
             self.feed,
+            self.recorder,
             backend,
             clock,
             home,
@@ -179,6 +182,7 @@ class Broker:
         self.gangs.adopt()
         self.nested_leases.adopt()
         self.elastic_leases.adopt()
+        self.recorder.adopt()
         backend.sweep({job.attempt_id for job in self.state.jobs()})
         takeover.prune(self.work, home)
 
@@ -219,6 +223,7 @@ class Broker:
                 break
             self.subscriptions.publish(changed, self.snapshots.row)
             self.feed.note(changed)
+            self.recorder.note(changed)
             self.elastic_leases.note(changed)
             self.attempts.hold_opportunistic()
         self._schedule_chores()

@@ -29,7 +29,7 @@ _COMES_BACK = 10.0
 class JobControl:
     """Applies what was decided about one job, and asks the backend for it.
 
-    `_note_end` is called with each job that has finished.
+    `_on_end` are called with each job that has finished.
     """
 
     _work: UnitOfWork
@@ -40,7 +40,7 @@ class JobControl:
     _estimator: SizeEstimator
     _clock: Clock
     _reactor: Reactor
-    _note_end: Callable[[Job], None]
+    _on_end: tuple[Callable[[Job], None], ...]
 
     def __post_init__(self) -> None:
         self.closing = False
@@ -106,7 +106,8 @@ class JobControl:
 
     def close_job(self, job: Job) -> None:
         """The job has finished: let its streams go, then tell its client."""
-        self._note_end(job)
+        for note in self._on_end:
+            note(job)
         self._nested_leases.settle(job.spec.within)
         connection = self._clients.part(job.id)
         if connection is not None:

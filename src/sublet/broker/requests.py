@@ -22,6 +22,7 @@ from sublet.broker.snapshot_feed import SnapshotFeed
 from sublet.broker.snapshots import Snapshots
 from sublet.broker.subscriptions import Subscriptions
 from sublet.broker.unit_of_work import UnitOfWork
+from sublet.broker.usage_recorder import UsageRecorder
 from sublet.broker.visible_devices import with_wish
 from sublet.clock import Clock
 from sublet.domain.history import Forecast
@@ -50,6 +51,7 @@ class Requests:
     _snapshots: Snapshots
     _subscriptions: Subscriptions
     _feed: SnapshotFeed
+    _recorder: UsageRecorder
     _backend: Backend
     _clock: Clock
     _home: Home
@@ -97,6 +99,8 @@ class Requests:
                 self._feed.subscribe(connection)
             case messages.AskExplain(job=number):
                 connection.reply(self._explain(self._work.job(number)))
+            case messages.AskUsageHistory(since=since):
+                connection.reply(self._recorder.answer(since))
             case messages.KeepForecast(spec=spec, forecast=forecast):
                 self._keep_forecast(connection, spec, forecast)
             case messages.JobAction(verb=verb, jobs=numbers, environ=environ):

@@ -14,7 +14,16 @@ from sublet.domain.job import JobSpec, Outcome, Process, Role
 from sublet.domain.lease import Lease
 from sublet.wire import PROTOCOL
 from sublet.wire.decoders import made_once
-from sublet.wire.rows import DeviceRow, EventRow, JobRow, LeaseRow, NurseryRow, WaitingRow
+from sublet.wire.rows import (
+    DeviceRow,
+    EventRow,
+    JobRow,
+    LeaseEventRow,
+    LeaseRow,
+    NurseryRow,
+    UsageRow,
+    WaitingRow,
+)
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 """Of a job, as the ledger can hold it."""
@@ -134,6 +143,13 @@ class AskStatus(_Request, frozen=True, tag="status"):
     """What is there, who holds it, who waits."""
 
 
+class AskUsageHistory(_Request, frozen=True, tag="usage history"):
+    """How full were the devices, and what has happened to leases, after a moment?"""
+
+    since: float = 0.0
+    """Wall seconds; 0 for all that is kept."""
+
+
 class Down(_Request, frozen=True, tag="down"):
     """End the broker; running programs go on unless they are to be stopped."""
 
@@ -163,6 +179,7 @@ Request = (
     | AskStatus
     | AskJobs
     | AskExplain
+    | AskUsageHistory
     | KeepForecast
     | Watch
     | Subscribe
@@ -260,6 +277,22 @@ class Snapshot(Struct, frozen=True, tag="snapshot"):
     """How many wait."""
 
 
+class UsageHistory(Struct, frozen=True, tag="used"):
+    """The memory of the devices over time, thinned with age."""
+
+    began: float
+    """Since when it is kept, in wall seconds: it ends with its broker."""
+    at: float
+    """When this was asked."""
+    devices: dict[str, tuple[UsageRow, ...]]
+    """By device, oldest first. Each row holds until the next; the first may be from before the
+    moment that was asked for."""
+    events: tuple[LeaseEventRow, ...]
+    """Oldest first."""
+    names: dict[int, str]
+    """What the jobs in these rows are called."""
+
+
 class Jobs(Struct, frozen=True, tag="rows"):
     """Rows of jobs, and how many live ones were left out."""
 
@@ -334,6 +367,7 @@ Reply = (
     | Done
     | Downed
     | Explained
+    | UsageHistory
 )
 
 

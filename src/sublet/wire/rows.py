@@ -1,5 +1,7 @@
 """Rows that `status`, `ps` and other views show: one for each device, lease, job or nursery."""
 
+from typing import Literal
+
 from msgspec import Struct, field
 
 from sublet.domain.device import Device
@@ -101,6 +103,48 @@ class EventRow(Struct, frozen=True):
     state: str
     """As in `JobRow`."""
     attempt: int
+
+
+class HoldingRow(Struct, frozen=True, array_like=True):
+    """What a job holds of a device at one moment; job 0 stands for many small ones."""
+
+    job: int
+    charge: int
+    """What the device is charged; 0 for a lease within another, which is charged there."""
+    used: int
+
+
+class UsageRow(Struct, frozen=True, array_like=True):
+    """How full a device is from a moment on."""
+
+    at: float
+    """Wall seconds."""
+    strangers: int
+    standing: int
+    """What the nurseries hold."""
+    holdings: tuple[HoldingRow, ...]
+    """By number."""
+
+
+LeaseEventKind = Literal[
+    "granted", "grown", "shrunk", "out of memory", "preempted", "failed", "cancelled", "ended"
+]
+
+
+class LeaseEventRow(Struct, frozen=True):
+    """Something has happened to a job's lease on a device."""
+
+    at: float
+    """Wall seconds."""
+    device: str
+    job: int
+    name: str
+    attempt: int
+    kind: LeaseEventKind
+    charge: int
+    """What the device was charged from then on, or until then if the lease has ended."""
+    text: str = ""
+    """How an attempt ended, in a few words."""
 
 
 class JobRow(Struct, frozen=True):
