@@ -30,6 +30,7 @@ class Sandbox:
             if not name.startswith(("SUBLET_", "PYTHON", "VIRTUAL_ENV", "CONDA_PREFIX"))
         }
         self.env["SUBLET_HOME"] = str(directory / "home")
+        self.env["SUBLET_CONFIG"] = os.devnull
         # Programs that are killed leave temporary files: they go with the sandbox.
         self.env["TMPDIR"] = str(directory)
 

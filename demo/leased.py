@@ -5,6 +5,7 @@ Owns one broker in a home of its own, from its start to its end. What it asks Su
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -44,7 +45,7 @@ class Landlord:
         self.home = Home(home)
         self.device = device
         self.mark = mark
-        self.environ = {**environ, "SUBLET_HOME": str(home)}
+        self.environ = {**environ, "SUBLET_HOME": str(home), "SUBLET_CONFIG": os.devnull}
         self.most_charged = 0
         self.latest: Snapshot | None = None
         """The status that goes with the latest sample of memory."""

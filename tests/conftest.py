@@ -33,6 +33,7 @@ for _number, _usual in (
 
 # What a test says to the home of whoever runs it would depend on what is in there, and stay there.
 os.environ["SUBLET_HOME"] = "/dev/null/a test names its home"
+os.environ["SUBLET_CONFIG"] = os.devnull
 
 _REAL = frozenset({"process", "journeys", "faults"})
 """Folders in which every test has real processes."""

@@ -33,7 +33,8 @@ class Sandbox:
             for name, value in os.environ.items()
             if not name.startswith(("SUBLET", "PYTHON", "PYTEST", "VIRTUAL_ENV"))
         }
-        self.environ = {**clean, "SUBLET_HOME": str(home), **environ}
+        self.environ = {**clean, "SUBLET_HOME": str(home), "SUBLET_CONFIG": os.devnull}
+        self.environ |= environ
 
     def with_work(self, work: Path) -> "Sandbox":
         """The same home with another working directory."""

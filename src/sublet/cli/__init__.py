@@ -112,9 +112,10 @@ def _run(words: list[str]) -> int:
 
         if (options := quick.read(words[1:])) is not None:
             from sublet.cli.foreground import run
+            from sublet.cli.settings import values
 
             # The names and kinds are those that click gives, as a test shows.
-            return run(**options)  # type: ignore[arg-type]
+            return run(**values("run") | options)  # type: ignore[arg-type]
     from sublet.cli.verbs import through_click
 
     return through_click()

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from sublet.cli import settings
 from sublet.cli.completion import complete_files
 from sublet.cli.quick import OPTIONAL
 
@@ -15,7 +16,19 @@ CONTEXT: dict[str, Any] = {
 
 
 class ProgramCommand(click.Command):
-    """A command whose options end where a program begins: with its name, or with `-m MODULE`."""
+    """A command whose options end where a program begins: with its name, or with `-m MODULE`. What
+    is not typed may be set elsewhere (`settings`)."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        if self.name in settings.VERBS and not extra.get("resilient_parsing"):
+            extra["default_map"] = settings.values(self.name)
+        return super().make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         options = [one for one in self.params if isinstance(one, click.Option)]

@@ -35,6 +35,7 @@ VERBS = {
     "tune": "Find a model's best batching settings.",
     "replay": "Simulate the queue on a job trace.",
     "status": "Show devices, leases and waiting jobs.",
+    "config": "Show settings, and which file or variable each comes from.",
     "selftest": "Check that Sublet works on this machine.",
     "down": "Stop the broker; programs keep running.",
     "recover": "Repair a damaged job database.",
