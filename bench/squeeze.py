@@ -52,6 +52,8 @@ def squeeze(
     whole = bench.run(program, [SUBLET, "run", "--quiet"], script)
     peak = (whole.report.get("peak") or 0) / _MiB
     if whole.code != 0 or peak * min(shares) < _SMALLEST:
+        ended = "was cut off" if whole.code is None else f"ended with {whole.code}"
+        print(f"{program.name} is left out: it {ended}, with a peak of {peak:.0f} MiB", flush=True)
         return []
     found = []
     for share in shares:

@@ -564,3 +564,31 @@ def test_the_next_broker_knows_who_is_within_whom(
     known = State(harness.broker.work.ledger.live())
     assert [one.id for one in known.within(1)] == [2]
     assert [one.id for one in known.outer()] == [1]
+
+
+def test_a_dry_run_says_what_would_become_of_a_job_and_changes_nothing(
+    harness: BrokerHarness,
+) -> None:
+    (now,) = harness.ask(messages.AskStart(wanted(memory=Exactly(GiB))))
+    assert isinstance(now, messages.WouldStart)
+    assert [(one.device, one.ceiling) for one in now.leases] == [("cpu", GiB)]
+    assert (now.reason, now.start) == ("", 0.0)
+    assert harness.submit(wanted(memory=Exactly(1200 * MiB), time=60.0)) == (1,)
+    harness.run(1, 1200 * MiB)
+    before = harness.broker.queue.wait_queue
+    (later,) = harness.ask(messages.AskStart(wanted(memory=Exactly(GiB))))
+    assert isinstance(later, messages.WouldStart)
+    assert later.leases == ()
+    assert later.reason.startswith("needs 1.0 GiB")
+    assert "held by #1" in later.reason
+    assert 2 not in before
+    assert len(harness.broker.state) == 1
+    assert harness.submit() == (2,)
+
+
+def test_a_dry_run_of_what_can_never_start_is_refused(harness: BrokerHarness) -> None:
+    (large,) = harness.ask(messages.AskStart(wanted(memory=Exactly(9 * GiB))))
+    assert isinstance(large, messages.Refused)
+    assert "will never fit" in large.message
+    named = messages.AskStart(wanted(device="gpu7"))
+    assert "gpu7" in refusal(harness.ask(named)).message

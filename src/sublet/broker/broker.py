@@ -15,6 +15,7 @@ from sublet.broker import takeover
 from sublet.broker.attempts import Attempts
 from sublet.broker.dependencies import Dependencies
 from sublet.broker.device_usage import DeviceUsage
+from sublet.broker.dry_runs import DryRuns
 from sublet.broker.effects import (
     Answer,
     Confirmation,
@@ -162,6 +163,7 @@ class Broker:
             self.snapshots,
             self.subscriptions,
             self.feed,
+            DryRuns(self.work, self.queue, usage, self.estimator, clock),
             self.recorder,
             backend,
             clock,

@@ -12,6 +12,7 @@ from sublet.broker import job_limits
 from sublet.broker.connections import ClientConnection
 from sublet.broker.dependencies import Dependencies
 from sublet.broker.device_usage import DeviceUsage
+from sublet.broker.dry_runs import DryRuns
 from sublet.broker.effects import Answer, Confirmation, ConfirmQueued
 from sublet.broker.events import Submitted
 from sublet.broker.job_actions import JobActions
@@ -51,6 +52,7 @@ class Requests:
     _snapshots: Snapshots
     _subscriptions: Subscriptions
     _feed: SnapshotFeed
+    _dry_runs: DryRuns
     _recorder: UsageRecorder
     _backend: Backend
     _clock: Clock
@@ -99,6 +101,8 @@ class Requests:
                 self._feed.subscribe(connection)
             case messages.AskExplain(job=number):
                 connection.reply(self._explain(self._work.job(number)))
+            case messages.AskStart(spec=spec):
+                self._would_start(connection, spec)
             case messages.AskUsageHistory(since=since):
                 connection.reply(self._recorder.answer(since))
             case messages.KeepForecast(spec=spec, forecast=forecast):
@@ -313,6 +317,12 @@ class Requests:
         elif request.number in (SIGTSTP, SIGCONT):
             self._clients.stop(job.id, request.number == SIGTSTP)
             self._work.touch(job.id)
+
+    def _would_start(self, connection: ClientConnection, spec: JobSpec) -> None:
+        self._check_program(spec)
+        spec = self._wish(msgspec.structs.replace(spec, within=None))
+        self._check(spec)
+        connection.reply(self._dry_runs.plan(spec))
 
     def _explain(self, job: Job) -> messages.Explained:
         explanation = self._estimator.explain(job, self._usage.capacities())

@@ -32,6 +32,7 @@ def run(
     report: str | None = None,
     profile: str | None = None,
     quiet: bool = False,
+    dry_run: bool = False,
     **options: "Any",
 ) -> int:
     """Run a program under a lease; returns its exit code. Options as `job_request.job` takes them,
@@ -39,6 +40,10 @@ def run(
     spec = job_request.job(
         words, memory, gpus=_number("--gpus", gpus), cpus=_number("--cpus", cpus), **options
     )
+    if dry_run:
+        from sublet.cli import dry_run as dry
+
+        return dry.dry_run(spec)
     spec["surroundings"]["closed"] = cli.closed
     if report is not None and os.path.isdir(report):
         raise BadRequest(f"--report {report} is a directory.", "Name a file.")

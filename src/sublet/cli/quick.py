@@ -19,6 +19,7 @@ VALUES = {
 }
 FLAGS = {
     "--cold": "cold",
+    "--dry-run": "dry_run",
     "--fence": "fence",
     "--leave-children": "leave_children",
     "-q": "quiet",

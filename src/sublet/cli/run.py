@@ -33,6 +33,9 @@ from sublet.cli.foreground import run
 @program_options.fence
 @program_options.profile
 @click.option(
+    "--dry-run", is_flag=True, help="Say where and when it would start, and do not start it."
+)
+@click.option(
     "--report",
     metavar="FILE",
     shell_complete=complete_files,

@@ -162,6 +162,12 @@ class AskExplain(_Request, frozen=True, tag="explain"):
     job: Number
 
 
+class AskStart(_Request, frozen=True, tag="start"):
+    """Where and when would this job start? Answered with `WouldStart`."""
+
+    spec: JobSpec
+
+
 class KeepForecast(_Request, frozen=True, tag="forecast"):
     """Keep what a probe of this program has found; answered with `Explained`."""
 
@@ -179,6 +185,7 @@ Request = (
     | AskStatus
     | AskJobs
     | AskExplain
+    | AskStart
     | AskUsageHistory
     | KeepForecast
     | Watch
@@ -343,6 +350,21 @@ class Downed(Struct, frozen=True, tag="downed"):
     """As in a snapshot."""
 
 
+class WouldStart(Struct, frozen=True, tag="would start"):
+    """What would become of a job that is sent now."""
+
+    leases: tuple[Lease, ...]
+    """Those that it would get at once; none if it would wait."""
+    reason: str
+    """What it would wait for."""
+    start: float | None
+    """Seconds until it starts; None where nobody can tell."""
+    stops: tuple[int, ...]
+    """Opportunistic jobs that would be stopped to make room."""
+    explanation: Explanation
+    """What the size of its lease rests on."""
+
+
 class Explained(Struct, frozen=True, tag="explained"):
     """What the size of a job's lease rests on; of a program that was probed, what it would be."""
 
@@ -367,6 +389,7 @@ Reply = (
     | Done
     | Downed
     | Explained
+    | WouldStart
     | UsageHistory
 )
 

@@ -120,6 +120,7 @@ def _requests() -> list[messages.Request]:
         messages.AskJobs((1, 2)),
         messages.AskJobs(),
         messages.AskExplain(1),
+        messages.AskStart(_spec(client=mine)),
         messages.AskUsageHistory(since=1.5),
         messages.Watch((1, 2)),
         messages.JobAction("cancel", (1,)),
