@@ -11,3 +11,25 @@ def plain(text: str) -> str:
     import unicodedata  # Rarely needed, and not free.
 
     return "".join("\ufffd" if unicodedata.category(one) in _UNSEEN else one for one in text)
+
+
+_ASCII = {
+    **dict.fromkeys("█▇▆▅■", "#"),
+    **dict.fromkeys("▄▃▂▁", "_"),
+    **dict.fromkeys("│┃▏▕▎▌▐", "|"),
+    **dict.fromkeys("─━–▔▀", "-"),
+    **dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯", "+"),
+    "▓": "+",
+    "▒": "=",
+    "░": ":",
+    "·": ".",
+    "…": "~",
+    "→": ">",
+    "↑": "^",
+    "↓": "v",
+}
+
+
+def in_ascii(text: str) -> str:
+    """The text with another sign for each that ASCII lacks: one that looks alike, or `?`."""
+    return "".join(one if one.isascii() else _ASCII.get(one, "?") for one in text)

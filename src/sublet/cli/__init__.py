@@ -8,7 +8,7 @@ import os
 import sys
 
 from sublet.errors import SubletError
-from sublet.text import plain
+from sublet.text import in_ascii, plain
 
 closed: tuple[int, ...] = ()
 """The descriptors among 0 to 2 that were closed when the command began, as after `>&-`."""
@@ -44,16 +44,15 @@ def _occupy_closed_streams() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "w" if number else "r"))
 
 
-_ASCII = {"█": "#", "▒": "=", "·": ".", "…": "~", "─": "-", "→": ">", "–": "-"}
-"""What stands for a sign of ours where the terminal's encoding does not have it."""
-_COMPLETE = ("utf-8", "utf8")
-"""Encodings that have every sign."""
+def is_utf8(stream: "TextIO") -> bool:
+    """Whether this stream takes every sign."""
+    return stream.encoding.lower() in ("utf-8", "utf8")
 
 
 def write_signs_as_ascii() -> None:
     """Never fail over a character that the encoding of stdout or stderr lacks."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() not in _COMPLETE:
+        if isinstance(stream, io.TextIOWrapper) and not is_utf8(stream):
             import codecs
 
             codecs.register_error("sublet", _in_ascii)
@@ -62,8 +61,7 @@ def write_signs_as_ascii() -> None:
 
 def _in_ascii(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
-    missing = error.object[error.start : error.end]
-    return "".join(_ASCII.get(sign, "?") for sign in missing), error.end
+    return in_ascii(error.object[error.start : error.end]), error.end
 
 
 def complain(error: SubletError, stream: "TextIO") -> None:

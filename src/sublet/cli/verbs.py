@@ -35,6 +35,7 @@ VERBS = {
     "tune": "Find a model's best batching settings.",
     "replay": "Simulate the queue on a job trace.",
     "status": "Show devices, leases and waiting jobs.",
+    "top": "Watch devices, jobs and models live, and act on them.",
     "config": "Show settings, and which file or variable each comes from.",
     "selftest": "Check that Sublet works on this machine.",
     "down": "Stop the broker; programs keep running.",
@@ -51,7 +52,6 @@ _OTHER_WORDS = {
     "queue": "ps",
     "rerun": "retry",
     "stop": "cancel",
-    "top": "status",
 }
 """What others call our commands."""
 
@@ -129,6 +129,7 @@ def cli() -> None:
     sublet profile 13 --steps 20       what it does, for TensorBoard and Perfetto
     sublet serve models/               serve models to TensorFlow Serving clients
     sublet status                      devices, leases, waiting jobs
+    sublet top                         the same, live
     sublet selftest                    check that it works on this machine
     sublet down                        stop the broker; programs keep running
     """

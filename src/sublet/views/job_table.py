@@ -35,11 +35,11 @@ def draw(jobs: Jobs, now: float, width: int, live: int, finished: int) -> str:
     """
     if not jobs.rows:
         return "no jobs; try: sublet submit train.py"
-    groups = [list(group) for _, group in groupby(_with_their_gangs(jobs.rows), _likeness)]
+    groups = grouped(jobs.rows)
     ended = [group for group in groups if group[0].state == "finished"]
     others = [group for group in groups if group[0].state != "finished"]
     shown = [*ended[-finished:], *others[:live]]
-    lines = lay_out(COLUMNS, [_cells(group, now) for group in shown], width)
+    lines = lay_out(COLUMNS, [cells(group, now) for group in shown], width)
     failed = [group[-1] for group in shown if _failed(group[-1])]
     if failed:
         lines.append(f"how a job ended: sublet ps {failed[-1].id}")
@@ -51,6 +51,11 @@ def draw(jobs: Jobs, now: float, width: int, live: int, finished: int) -> str:
     elif len(ended) > finished:
         lines.append("more have ended: sublet ps --all")
     return "\n".join(lines)
+
+
+def grouped(rows: Sequence[JobRow]) -> list[list[JobRow]]:
+    """The jobs of each line: neighbours of one array or cluster that are alike share one."""
+    return [list(group) for _, group in groupby(_with_their_gangs(rows), _likeness)]
 
 
 def _with_their_gangs(rows: Sequence[JobRow]) -> list[JobRow]:
@@ -143,19 +148,24 @@ def _likeness(row: JobRow) -> tuple[object, ...]:
     return (array, row.state, row.cause, row.reason if row.state == "waiting" else "")
 
 
-def _cells(group: Sequence[JobRow], now: float) -> list[str]:
-    row = group[0]
+def numbers(group: Sequence[JobRow]) -> str:
+    """The jobs of one line as people write them: #13, or #13-20."""
     first, last = min(one.id for one in group), max(one.id for one in group)
-    number = f"#{first}" if first == last else f"#{first}-{last}"
-    cells = [number, plain(array_name(row.name, group[-1].name)), state(row)]
+    return f"#{first}" if first == last else f"#{first}-{last}"
+
+
+def cells(group: Sequence[JobRow], now: float) -> list[str]:
+    """The line of some jobs that are alike, as `lay_out` takes it with `COLUMNS`."""
+    row = group[0]
+    names = [numbers(group), plain(array_name(row.name, group[-1].name)), state(row)]
     if row.state == "waiting" or (row.state == "paused" and row.ceiling is None):
-        return [*cells, plain(row.reason)]
+        return [*names, plain(row.reason)]
     if len(group) > 1:
         if row.gang:
-            return [*cells, f"{len(group)} tasks of cluster #{row.gang[0]}"]
-        return [*cells, f"{len(group)} jobs of array #{row.array}"]
+            return [*names, f"{len(group)} tasks of cluster #{row.gang[0]}"]
+        return [*names, f"{len(group)} jobs of array #{row.array}"]
     return [
-        *cells,
+        *names,
         ", ".join(card.device for card in row.cards) or row.device or "",
         *map(_amount, (row.ceiling, row.now if row.state != "finished" else None, row.peak)),
         _elapsed(row, now),
