@@ -25,6 +25,7 @@ from sublet.broker.effects import (
     Launch,
     Learn,
     Notify,
+    NotifyUser,
     RaiseLimit,
     SettleNested,
 )
@@ -34,6 +35,7 @@ from sublet.broker.job_clients import JobClients
 from sublet.broker.job_control import JobControl
 from sublet.broker.ledger import Ledger
 from sublet.broker.nested_leases import NestedLeases
+from sublet.broker.notifications import Notifications
 from sublet.broker.planner import Planner
 from sublet.broker.ports import Ports
 from sublet.broker.queue import Queue
@@ -87,6 +89,7 @@ class Broker:
         )
         recently_ended = RecentlyEnded(self.work)
         self.recorder = UsageRecorder(self.work, usage, clock, reactor, home)
+        self.notifications = Notifications(self.work, home)
         self.control = JobControl(
             self.work,
             backend,
@@ -96,7 +99,7 @@ class Broker:
             self.estimator,
             clock,
             reactor,
-            (recently_ended.note, self.recorder.finished),
+            (recently_ended.note, self.recorder.finished, self.notifications.note),
         )
         ports = Ports()
         self.gangs = Gangs(self.work, self.control, ports, clock, reactor)
@@ -265,6 +268,8 @@ class Broker:
             case Learn(job=learned):
                 self.queue.revise(self.estimator.measured(learned))
                 self.work.changed = True
+            case NotifyUser(job=finished):
+                self.notifications.send(finished)
 
     def _schedule_chores(self) -> None:
         """Set timers for what is due later."""

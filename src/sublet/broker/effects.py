@@ -60,8 +60,22 @@ class Learn(Struct, frozen=True):
     job: Job
 
 
+class NotifyUser(Struct, frozen=True):
+    """Tell whom this job names that it has finished."""
+
+    job: Job
+
+
 Effect = (
-    Answer | Notify | ConfirmQueued | Launch | SettleNested | RaiseLimit | ForgetAttempt | Learn
+    Answer
+    | Notify
+    | ConfirmQueued
+    | Launch
+    | SettleNested
+    | RaiseLimit
+    | ForgetAttempt
+    | Learn
+    | NotifyUser
 )
 
 

@@ -29,6 +29,8 @@ def check(spec: JobSpec) -> None:
         raise _refusal("name or device", f"has at most {_LONGEST_NAME} characters")
     if len(spec.cold) > _LONGEST_LINE:
         raise _refusal("reason to start cold", f"has at most {_LONGEST_LINE} characters")
+    if len(spec.notify) > _LONGEST_LINE or "\0" in spec.notify:
+        raise _refusal("notify", f"has at most {_LONGEST_LINE} characters, and no NUL")
     program, around = spec.program, spec.surroundings
     words = (program.target, program.python, *program.args, *program.flags, around.cwd)
     _check_text(chain(words, around.environ, around.environ.values(), around.forgotten))

@@ -83,6 +83,11 @@ fence = click.option(
     help="On a GPU, hold the whole program to its lease, not just TensorFlow's pool. Needs a C "
     "compiler once. Default: SUBLET_FENCE, or off.",
 )
+notify = click.option(
+    "--notify",
+    metavar="WHO",
+    help="Tell WHO when it has ended: desktop, the address of a web hook, or a command in quotes.",
+)
 profile = click.option(
     "--profile",
     metavar="[=DIR]",

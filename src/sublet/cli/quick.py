@@ -15,6 +15,7 @@ VALUES = {
     "-n": "name",
     "--name": "name",
     "--python": "python",
+    "--notify": "notify",
     "--report": "report",
 }
 FLAGS = {

@@ -32,6 +32,7 @@ from sublet.cli.foreground import run
 @program_options.leave_children
 @program_options.fence
 @program_options.profile
+@program_options.notify
 @click.option(
     "--dry-run", is_flag=True, help="Say where and when it would start, and do not start it."
 )

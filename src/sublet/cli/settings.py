@@ -33,6 +33,7 @@ _KINDS = {
     "fence": _SWITCH,
     "leave_children": _SWITCH,
     "quiet": _SWITCH,
+    "notify": _TEXT,
     "priority": _TEXT,
     "time": _TEXT,
     "grace": _TEXT,
@@ -40,14 +41,14 @@ _KINDS = {
 }
 """Options that can be set, and what their values are."""
 _ALL = ("memory", "device", "cpus", "python", "cold", "fence")
-_JOBS = (*_ALL, "gpus", "on_oom", "leave_children")
+_JOBS = (*_ALL, "gpus", "on_oom", "leave_children", "notify")
 VERBS = {
     "run": (*_JOBS, "quiet"),
     "submit": (*_JOBS, "priority", "time", "grace", "retries"),
     "launch": (*_ALL, "quiet", "time"),
 }
 """The options that each command takes from here."""
-_USERS = ("python",)
+_USERS = ("python", "notify")
 """What a project must not say: it names what is run, and projects are other people's."""
 _SWITCHES = {"1": True, "on": True, "true": True, "yes": True}
 _SWITCHES |= {"0": False, "off": False, "false": False, "no": False}

@@ -94,6 +94,7 @@ from sublet.units import parse_seconds
 @program_options.leave_children
 @program_options.fence
 @program_options.profile
+@program_options.notify
 @click.option("--json", "as_json", is_flag=True, help="Print the job number as JSON.")
 @program_options.words
 def command(
@@ -118,6 +119,11 @@ def command(
     sublet submit --after-ok 13 evaluate.py
     """
     indexes, at_once = read_indexes(array) if array is not None else ((), 0)
+    if options["notify"] and array is not None:
+        raise BadRequest(
+            "An array does not tell of each of its jobs.",
+            "Submit one more job after it, with --after and --notify.",
+        )
     if profile is not None:
         if array is not None:
             raise BadRequest(

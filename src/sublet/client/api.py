@@ -132,6 +132,7 @@ def run(
     cold: bool = False,
     leave_children: bool = False,
     fence: bool | None = None,
+    notify: str | None = None,
     profile: bool | str | os.PathLike[str] = False,
     stdin: Stream = None,
     stdout: Stream = None,
@@ -156,6 +157,7 @@ def run(
         cold=cold,
         leave_children=leave_children,
         fence=fence,
+        notify=notify,
     )
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

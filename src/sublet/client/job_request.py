@@ -39,6 +39,7 @@ def job(
     cold: bool = False,
     leave_children: bool = False,
     fence: bool | None = None,
+    notify: str | None = None,
 ) -> "JobFields":
     """The spec of a job that runs this command line, from here, and ends with this process."""
     asked = read_memory(memory)
@@ -60,6 +61,10 @@ def job(
         "cold": "it was asked for" if cold else why_cold(program),
         "leave_children": leave_children,
     }
+    if notify:
+        from sublet.notify import check
+
+        spec["notify"] = check(notify)
     if _is_on(os.environ.get("SUBLET_FENCE", "")) if fence is None else fence:
         from sublet.client.fence_build import find_or_build
         from sublet.home import Home

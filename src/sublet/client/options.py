@@ -17,6 +17,7 @@ class RunOptions(TypedDict, total=False):
     cold: bool
     leave_children: bool
     fence: bool | None
+    notify: str | None
 
 
 class QueueOptions(RunOptions, total=False):

@@ -169,6 +169,8 @@ class JobSpec(Struct, frozen=True):
     if none was asked for."""
     spread: bool = False
     """Whether it goes to the device with the most room instead of the one it fills best."""
+    notify: str = ""
+    """Who is told that it has ended (`sublet.notify`); empty for nobody."""
     gang: Gang | None = None
     """The cluster of which it is a task; None if it starts alone. The broker fills it in."""
 

@@ -66,3 +66,4 @@ class JobFields(TypedDict):
     leave_children: NotRequired[bool]
     spread: NotRequired[bool]
     fence: NotRequired[str]
+    notify: NotRequired[str]
