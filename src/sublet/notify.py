@@ -1,7 +1,7 @@
 """Tells people that a job has ended: on their desktop, by a web hook, or by a command of theirs.
 
-The standard library alone. `main` is what the broker runs for each, as it does not wait for networks
-itself: it reads from standard input what to tell whom.
+The standard library alone. The broker waits for no network, so it runs `main` in a process for each,
+which reads from standard input what to tell whom.
 """
 
 import json
