@@ -1,6 +1,6 @@
 """Tells people that a job has ended: on their desktop, by a web hook, or by a command of theirs.
 
-The standard library alone. The broker waits for no network, so it runs `main` in a process for each,
+The standard library alone. The broker waits for no network: it runs `main` in a process for each,
 which reads from standard input what to tell whom.
 """
 
