@@ -140,6 +140,27 @@ def own_compute_loss() -> Built:
     return model, {"x": numbers(ROWS, 8), "y": numbers(ROWS, 1)}
 
 
+class MaskedDense(layers.Layer):  # type: ignore[misc]
+    """Assigns to its own weights in each call, as masked convolutions do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = layers.Dense(8)
+
+    def call(self, x: Any) -> Any:
+        if self.dense.built:
+            self.dense.kernel.assign(self.dense.kernel * np.tri(8, dtype="f"))
+        return self.dense(x)
+
+
+def a_batch_size_for_inputs() -> Built:
+    """Keras computes other batches with such a model, too."""
+    inputs = keras.Input((8,), batch_size=BATCH)
+    model = keras.Model(inputs, layers.Dense(1)(MaskedDense()(inputs)))
+    model.compile("sgd", "mse")
+    return model, {"x": numbers(ROWS, 8), "y": numbers(ROWS, 1)}
+
+
 def without_graphs() -> Built:
     model = mlp()
     model.compile("adam", "mse", metrics=["mae"], run_eagerly=True)
@@ -154,7 +175,8 @@ def with_xla() -> Built:
 
 SAME = [
     *(plain, of_a_generator, weighted_sum, divided_by_weights, weighted_classes, masked),
-    *(several_outputs, own_mean, own_sum, own_compute_loss, without_graphs, with_xla),
+    *(several_outputs, own_mean, own_sum, own_compute_loss, a_batch_size_for_inputs),
+    *(without_graphs, with_xla),
 ]
 
 

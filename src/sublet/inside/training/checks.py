@@ -33,9 +33,6 @@ def refusal(model: Any, step: str) -> str:
     for layer in model._flatten_layers():
         if getattr(layer, "stateful", False):
             return f"layer {layer.name!r} of {name} is stateful: its state belongs to a batch"
-    for one in getattr(model, "inputs", None) or ():
-        if one.shape and one.shape[0] is not None:
-            return f"{name} has an input with a fixed batch size, {one.shape[0]}"
     return ""
 
 
