@@ -7,6 +7,8 @@ is loaded when it is first used.
 
 TYPE_CHECKING = False  # Known to type checkers by its name; typing itself is not free.
 if TYPE_CHECKING:
+    from typing import Any
+
     from sublet.channel.codes import Code
     from sublet.client.api import Report, run, status
     from sublet.client.jobs import Job, submit, submit_array
@@ -109,6 +111,13 @@ if not TYPE_CHECKING:  # So that a checker finds names that are not there.
 
             message = f"sublet.{name} needs the package {error.name}, which is not installed."
             raise BadRequest(message, "Install it: pip install 'sublet[serve]'.") from error
+
+
+def load_ipython_extension(shell: "Any") -> None:
+    """Called by `%load_ext sublet`: `%sublet` is known from then on."""
+    from sublet.client.magics import magic
+
+    shell.register_magic_function(magic, "line", "sublet")
 
 
 def __dir__() -> list[str]:
