@@ -16,6 +16,7 @@ with its charge, or with what its program and the leases within it come to where
 
 from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,6 +31,7 @@ from sublet.domain.device import DeviceFacts
 from sublet.domain.job import Job, Paused, Running
 from sublet.domain.lease import Lease
 from sublet.domain.nursery import Nursery
+from sublet.formats.usage_file import card_sums, read_usage
 from sublet.policy.capacity import Capacity, Holding
 
 SETTLING = 5.0
@@ -123,6 +125,16 @@ def in_use(job: Job, facts: DeviceFacts, samples: dict[str, UsageSample]) -> int
     pids = _pids(job, samples)
     amounts = [h.bytes for h in facts.holders if h.pid in pids and h.bytes is not None]
     return sum(amounts) if amounts else None
+
+
+def used(job: Job, facts: DeviceFacts, samples: dict[str, UsageSample], runs: Path) -> int:
+    """The same; where the driver does not say or nobody has looked yet, what TensorFlow has taken
+    there. `runs` has the attempts' directories."""
+    known, lease = in_use(job, facts, samples), job.lease_on(facts.device.id)
+    if known is not None or lease is None or job.lease is None:
+        return known or 0
+    sums = card_sums(read_usage(str(runs / job.attempt_id)), len(job.lease.all))
+    return sums[job.lease.all.index(lease)][0] if sums is not None else 0
 
 
 class DeviceUsage:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import sublet
 from sublet.backends.backend import Backend
-from sublet.broker.device_usage import DeviceUsage, in_use
+from sublet.broker.device_usage import DeviceUsage, in_use, used
 from sublet.broker.job_actions import whole
 from sublet.broker.queue import Queue
 from sublet.broker.size_estimates import SizeEstimator
@@ -116,10 +116,18 @@ class Snapshots:
                 free=max(0, capacity.free),
                 fault=capacity.fault,
                 note=self._note(facts.get(capacity.device.id)),
+                used=self._used(facts.get(capacity.device.id)),
             )
             for capacity in self._usage.capacities()
             if capacity.within is None
         )
+
+    def _used(self, facts: DeviceFacts | None) -> int:
+        """What the programs with leases hold of a device."""
+        if facts is None:
+            return 0
+        here = [job for job in self._state.holding() if job.lease_on(facts.device.id) is not None]
+        return sum(used(job, facts, self._usage.samples, self._home.runs) for job in here)
 
     def _note(self, facts: DeviceFacts | None) -> str:
         """What the driver of a device does not say."""

@@ -7,14 +7,13 @@ memory only: what must outlive a broker (how jobs ended, their peaks) is in the 
 
 from collections.abc import Iterable
 
-from sublet.broker.device_usage import DeviceUsage, in_use
+from sublet.broker.device_usage import DeviceUsage, used
 from sublet.broker.unit_of_work import UnitOfWork
 from sublet.broker.usage_history import UsageHistory
 from sublet.clock import Clock
 from sublet.domain.device import DeviceFacts
 from sublet.domain.job import CANCELLED, Finished, Job, Outcome
 from sublet.domain.lease import Lease
-from sublet.formats.usage_file import card_sums, read_usage
 from sublet.home import Home
 from sublet.policy.retry import ending
 from sublet.reactor import Reactor
@@ -100,13 +99,8 @@ class UsageRecorder:
     def _holding(self, job: Job, facts: DeviceFacts) -> HoldingRow:
         lease = job.lease_on(facts.device.id)
         assert lease is not None
-        assert job.lease is not None
-        used = in_use(job, facts, self._usage.samples)
-        if used is None:
-            # The driver does not say, or nobody has looked yet: what TensorFlow has taken.
-            sums = card_sums(read_usage(str(self._home.runs / job.attempt_id)), len(job.lease.all))
-            used = sums[job.lease.all.index(lease)][0] if sums is not None else 0
-        return HoldingRow(job.id, 0 if job.spec.within in self._held else lease.charge, used)
+        held = used(job, facts, self._usage.samples, self._home.runs)
+        return HoldingRow(job.id, 0 if job.spec.within in self._held else lease.charge, held)
 
     def _compare(self, job: Job) -> None:
         """Note what has become of the lease of a job that has not finished."""

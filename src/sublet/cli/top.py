@@ -1,11 +1,16 @@
 """`sublet top`: devices, jobs and models, live."""
 
+import contextlib
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from sublet.errors import BadRequest
+from sublet.errors import BadRequest, SubletError
+
+if TYPE_CHECKING:
+    from sublet.top.memory_history import MemoryHistory
 
 
 @click.command("top")
@@ -30,6 +35,20 @@ def command(ascii_only: bool) -> int:
     from sublet.cli import is_utf8
     from sublet.top.app import TopApp
 
-    app = TopApp(home, connection, ascii_only or not is_utf8(sys.stderr))
+    app = TopApp(home, connection, _history(), ascii_only or not is_utf8(sys.stderr))
     app.run()
     return app.return_code or 0
+
+
+def _history() -> "MemoryHistory":
+    """What the broker has kept of the last hour; nothing of one that keeps none."""
+    import time
+
+    from sublet.client.connection import ask
+    from sublet.top.memory_history import LONGEST, MemoryHistory
+    from sublet.wire.messages import AskUsageHistory, UsageHistory
+
+    history = MemoryHistory()
+    with contextlib.suppress(SubletError):
+        history.fill(ask(AskUsageHistory(since=time.time() - LONGEST), UsageHistory))
+    return history

@@ -88,6 +88,7 @@ class TopApp(App[None]):
         self,
         home: Home,
         connection: Connection | None = None,
+        history: MemoryHistory | None = None,
         ascii_only: bool = False,
         act: Act = jobs.act,
     ) -> None:
@@ -107,7 +108,7 @@ class TopApp(App[None]):
         self._lost = ""
         """Why there is no broker; empty if there is one."""
         self._served: list[Row] = []
-        self._history = MemoryHistory()
+        self._history = history or MemoryHistory()
         self._arrangement = Arrangement()
         self._device = 0
         self._span = 600.0

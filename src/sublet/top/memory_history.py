@@ -1,11 +1,12 @@
-"""What the memory of each device was for, over the last hour. Bounded: one sample a second."""
+"""What the memory of each device was for, over the last hour. Bounded: two samples a second, the
+fullest and the last, which holds on."""
 
 from collections import deque
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from sublet.client.snapshot_feed import View
-from sublet.wire.rows import DeviceRow, JobRow
+from sublet.wire.messages import UsageHistory
+from sublet.wire.rows import DeviceRow
 
 LONGEST = 3600
 """Seconds that are kept."""
@@ -15,7 +16,7 @@ class Sample(NamedTuple):
     """What the memory of one device was for, in bytes."""
 
     used: int
-    """Of what is leased: what TensorFlow's allocators hold."""
+    """Of what is leased: what the programs hold."""
     leased: int
     nursery: int
     others: int
@@ -26,21 +27,9 @@ class Sample(NamedTuple):
         return self.leased + self.nursery + self.others
 
 
-def used_by_device(jobs: Iterable[JobRow]) -> dict[str, int]:
-    """What TensorFlow's allocators hold on each device, all programs together."""
-    used: dict[str, int] = {}
-    for job in jobs:
-        if job.state == "finished":
-            continue
-        parts = [(card.device, card.now) for card in job.cards]
-        for device, now in parts or [(job.device or "", job.now)]:
-            used[device] = used.get(device, 0) + (now or 0)
-    return used
-
-
-def sample(row: DeviceRow, used: int) -> Sample:
+def sample(row: DeviceRow) -> Sample:
     """What the memory of this device is for now."""
-    return Sample(min(used, row.leased), row.leased, row.standing, row.strangers)
+    return Sample(min(row.used, row.leased), row.leased, row.standing, row.strangers)
 
 
 class MemoryHistory:
@@ -51,9 +40,16 @@ class MemoryHistory:
 
     def note(self, at: float, view: View) -> None:
         """This is what the broker says now."""
-        used = used_by_device(view.jobs.values())
         for name, row in view.devices.items():
-            self._add(name, at, sample(row, used.get(name, 0)))
+            self._add(name, at, sample(row))
+
+    def fill(self, history: UsageHistory) -> None:
+        """Begin with what the broker has kept of the time before."""
+        for name, rows in history.devices.items():
+            for row in rows:
+                leased = sum(one.charge for one in row.holdings)
+                used = min(leased, sum(one.used for one in row.holdings))
+                self._add(name, row.at, Sample(used, leased, row.standing, row.strangers))
 
     def lose(self, at: float) -> None:
         """From now on nobody knows, until the next note."""
@@ -77,7 +73,7 @@ class MemoryHistory:
                 # What was there before holds up to here, and into this span.
                 for number in range(last + 1, column + 1):
                     found[number] = held
-                found[column] = _fuller(found[column] if last < column else found[last], one)
+                found[column] = _fuller(found[column], one)
                 last = column
             held = one
         for number in range(last + 1, count):
@@ -86,10 +82,11 @@ class MemoryHistory:
 
     def _add(self, name: str, at: float, one: Sample | None) -> None:
         samples = self._devices.setdefault(name, deque())
-        if samples and int(samples[-1][0]) == int(at):
+        fullest = newest = (at, one)
+        while samples and int(samples[-1][0]) == int(at):
             before = samples.pop()
-            at, one = before[0], _fuller(before[1], one) if one is not None else None
-        samples.append((at, one))
+            fullest = before if _fuller(before[1], fullest[1]) is before[1] else fullest
+        samples.extend((newest,) if fullest is newest else (fullest, newest))
         # The first one holds until the second, so that is the one that must be old.
         while len(samples) > 1 and samples[1][0] < at - LONGEST:
             samples.popleft()

@@ -10,7 +10,7 @@ from textual.widgets import Static
 from sublet.client.snapshot_feed import View
 from sublet.serving.metrics import Row
 from sublet.text import plain
-from sublet.top.memory_history import MemoryHistory, sample, used_by_device
+from sublet.top.memory_history import MemoryHistory, sample
 from sublet.top.plot import AXIS, bar, plot
 from sublet.units import format_bytes, format_seconds
 from sublet.views.table import Column, cut, lay_out
@@ -69,16 +69,14 @@ def title(rows: Sequence[JobRow], left_out: int, lost: str, width: int) -> Text:
 
 def devices(view: View, width: int) -> Text:
     """A line for each device, with a bar where there is room for one."""
-    used = used_by_device(view.jobs.values())
     rows = list(view.devices.values())
-    table = lay_out(_COLUMNS, [_amounts(row, used.get(row.device.id, 0)) for row in rows], width)
+    table = lay_out(_COLUMNS, [_amounts(row) for row in rows], width)
     room = width - max(map(len, table), default=0) - 2
     lines = [Text(table[0], "bold")]
     for row, line in zip(rows, table[1:], strict=True):
         drawn = Text(line)
         if room >= _LEAST_BAR:
-            one = sample(row, used.get(row.device.id, 0))
-            drawn.append("  ").append_text(bar(one, row.device.capacity, room))
+            drawn.append("  ").append_text(bar(sample(row), row.device.capacity, room))
         lines.append(drawn)
         if why := row.fault or row.note:
             text = cut(plain(f"{row.device.id}: {why}"), width)
@@ -86,8 +84,8 @@ def devices(view: View, width: int) -> Text:
     return Text("\n").join(lines)
 
 
-def _amounts(row: DeviceRow, used: int) -> list[str]:
-    amounts = (used, row.leased, row.strangers, row.standing, row.free, row.device.capacity)
+def _amounts(row: DeviceRow) -> list[str]:
+    amounts = (row.used, row.leased, row.strangers, row.standing, row.free, row.device.capacity)
     return [row.device.id, *map(format_bytes, amounts)]
 
 

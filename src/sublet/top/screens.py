@@ -20,7 +20,7 @@ sublet top: who holds the devices, who waits, and why
   ?               this help                q      quit
   tab             to the output, to scroll it, and back
 
-  █ used      of what is leased: what TensorFlow's allocators hold
+  █ used      of what is leased: what the programs hold
   ▓ leased    promised to programs, with what each process costs
   ▒ nursery   warm processes that start programs
   ░ others    programs without a lease

@@ -91,6 +91,8 @@ class DeviceRow(Struct, frozen=True):
     """Why it cannot be used now."""
     note: str = ""
     """What its driver does not say, in words."""
+    used: int = 0
+    """What the programs with leases hold of it."""
 
 
 class EventRow(Struct, frozen=True):
