@@ -16,7 +16,7 @@ from sublet.wire.messages import Done
 from support.client import Client
 from support.jobs import job, kept, lease
 
-NOTHING = Committed([], [])
+NOTHING = Committed([], [], [])
 
 
 @pytest.fixture
@@ -41,6 +41,13 @@ def _failure(work: UnitOfWork) -> CommitFailed:
     return result
 
 
+def _success(work: UnitOfWork) -> Committed:
+    """Commit, which must not fail."""
+    result = work.commit()
+    assert isinstance(result, Committed)
+    return result
+
+
 def _break(work: UnitOfWork) -> None:
     """No write gets through from here on."""
     work.ledger._db.execute("PRAGMA query_only = 1")
@@ -53,7 +60,7 @@ def _mend(work: UnitOfWork) -> None:
 def test_effects_of_a_decision_come_after_it_is_on_disk(work: UnitOfWork, tmp_path: Path) -> None:
     """They are handed out when another reader of the file already sees what they rest on."""
     work.decided(None, Submitted(job(1)), Launch(1))
-    assert work.commit() == Committed([Launch(1)], [])
+    assert _success(work).effects == [Launch(1)]
     other = Ledger.open(tmp_path / "ledger.sqlite")
     assert [one.id for one in other.live()] == [1]
     other.close()
@@ -85,7 +92,9 @@ def test_what_has_happened_stays_true_and_is_written_when_the_disk_is_back(
     assert work.state.jobs() == []
     assert len(work.ledger.live()) == 1
     _mend(work)
-    assert work.commit() == Committed([ForgetAttempt("1.1")], [])
+    committed = _success(work)
+    assert committed.effects == [ForgetAttempt("1.1")]
+    assert [type(change.event) for change in committed.changes] == [Withdrawn]
     assert work.ledger.live() == []
 
 
@@ -101,7 +110,9 @@ def test_what_has_happened_to_a_job_is_written_though_a_decision_about_it_was_un
     work.decided(released, Granted(1, 4.0, 4.0, lease()))
     assert [before for before, _ in _failure(work).undone] == [released]
     _mend(work)
-    assert work.commit() == NOTHING
+    committed = _success(work)
+    assert committed.effects == []
+    assert [type(change.event) for change in committed.changes] == [Released]
     (written,) = work.ledger.live()
     assert written.state == Waiting(1.0, 3.0)
 
@@ -137,7 +148,9 @@ def test_what_is_left_by_an_exception_was_never_taken_in(
     (one, two) = work.state.jobs()
     assert isinstance(one.state, Paused)
     assert two == before[1]
-    assert work.commit() == NOTHING
+    committed = _success(work)
+    assert (committed.effects, committed.confirmations) == ([], [])
+    assert [type(change.event) for change in committed.changes] == [Held]
     assert work.ledger.live() == [one, two]
 
 
@@ -154,7 +167,7 @@ def test_who_waits_for_an_answer_gets_one_from_a_disk_that_is_full(
     assert "readonly" in str(failed.error)
     assert failed.confirmations == [confirmation]
     _mend(work)
-    assert work.commit() == NOTHING
+    assert _success(work).confirmations == []
     work.confirm(confirmation)
     assert work.pending
-    assert work.commit() == Committed([], [confirmation])
+    assert _success(work).confirmations == [confirmation]

@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import sys
 
-from sublet import descriptors
+from sublet import __version__, descriptors
 from sublet.backends.local.backend import LocalBackend
 from sublet.broker import log
 from sublet.broker.broker import Broker
@@ -34,8 +34,10 @@ def main() -> int:
     home = Home.find()
     try:
         home.make()
+        _choose_log(home)
         with only_broker(home) as lock:
             broker, listener = _open(home)
+            log.record("broker started", {"pid": os.getpid(), "version": __version__})
             _report(report, "ready")
             return _run(broker, listener, lock)
     except SubletError as error:
@@ -63,6 +65,7 @@ def _run(broker: Broker, listener: Listener, lock: Lock) -> int:
         return 1
     finally:
         listener.close()
+        log.record("broker ended", {"pid": os.getpid()})
     return 0
 
 
@@ -86,6 +89,15 @@ def collect_rarely() -> None:
     """
     gc.freeze()
     gc.set_threshold(*_RARELY)
+
+
+def _choose_log(home: Home) -> None:
+    """Log as the user wants it."""
+    form = os.environ.get("SUBLET_LOG", "") or "text"
+    if form not in ("text", "json"):
+        raise BadRequest(f"SUBLET_LOG={form!r} is no kind of log.", "Write text or json.")
+    if form == "json":
+        log.use_json(home.log)
 
 
 def _cpu_memory() -> int | None:

@@ -11,8 +11,9 @@ import contextlib
 import sqlite3
 
 from sublet.backends.backend import Backend
-from sublet.broker import takeover
+from sublet.broker import event_log, log, takeover
 from sublet.broker.attempts import Attempts
+from sublet.broker.counters import Counters
 from sublet.broker.dependencies import Dependencies
 from sublet.broker.device_usage import DeviceUsage
 from sublet.broker.dry_runs import DryRuns
@@ -155,6 +156,7 @@ class Broker:
             recently_ended,
             lacking,
         )
+        self.counters = Counters()
         self.feed = SnapshotFeed(self.snapshots, self.work, clock, reactor)
         self.requests = Requests(
             self.work,
@@ -168,6 +170,7 @@ class Broker:
             self.feed,
             DryRuns(self.work, self.queue, usage, self.estimator, clock),
             self.recorder,
+            self.counters,
             backend,
             clock,
             home,
@@ -237,6 +240,9 @@ class Broker:
         """Commit what is new and perform what follows; False if the disk does not take it."""
         result = self.work.commit()
         if isinstance(result, Committed):
+            self.counters.note(result.changes)
+            if log.is_json():
+                event_log.write(result.changes)
             for effect in result.effects:
                 self._perform(effect)
             for confirmation in result.confirmations:

@@ -10,6 +10,7 @@ import msgspec
 from sublet.backends.backend import Backend
 from sublet.broker import job_limits
 from sublet.broker.connections import ClientConnection
+from sublet.broker.counters import Counters
 from sublet.broker.dependencies import Dependencies
 from sublet.broker.device_usage import DeviceUsage
 from sublet.broker.dry_runs import DryRuns
@@ -54,6 +55,7 @@ class Requests:
     _feed: SnapshotFeed
     _dry_runs: DryRuns
     _recorder: UsageRecorder
+    _counters: Counters
     _backend: Backend
     _clock: Clock
     _home: Home
@@ -103,6 +105,8 @@ class Requests:
                 connection.reply(self._explain(self._work.job(number)))
             case messages.AskStart(spec=spec):
                 self._would_start(connection, spec)
+            case messages.AskMetrics():
+                connection.reply(self._snapshots.metrics(self._counters.counts))
             case messages.AskUsageHistory(since=since):
                 connection.reply(self._recorder.answer(since))
             case messages.KeepForecast(spec=spec, forecast=forecast):

@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +25,7 @@ from sublet.policy.retry import advice, ending
 from sublet.policy.wait_reasons import Reasons
 from sublet.units import format_seconds
 from sublet.wire import messages
+from sublet.wire.metrics import STATES, Counts, Metrics
 from sublet.wire.rows import CardRow, DeviceRow, JobRow, LeaseRow, WaitingRow
 
 _REMEMBERED = 100
@@ -102,6 +103,23 @@ class Snapshots:
             waiting=self._waiting_rows(),
             nurseries=self._backend.nurseries(),
             waits=len(self._queue.wait_queue),
+        )
+
+    def metrics(self, counts: Counts) -> Metrics:
+        """What a monitoring system asks for every few seconds: no rows of jobs, no reasons."""
+        states = Counter(map(state_name, self._state.jobs()))
+        waiting = (job.state for job in self._state.waiting())
+        since = min((one.since for one in waiting if isinstance(one, Waiting)), default=None)
+        nurseries = Counter(row.state.partition(":")[0] for row in self._backend.nurseries())
+        return Metrics(
+            version=sublet.__version__,
+            pid=os.getpid(),
+            began=self._began,
+            devices=self.devices(),
+            jobs={state: states[state] for state in STATES},
+            nurseries=dict(nurseries),
+            longest_wait=0.0 if since is None else max(0.0, self._clock.wall() - since),
+            counts=counts,
         )
 
     def devices(self) -> tuple[DeviceRow, ...]:

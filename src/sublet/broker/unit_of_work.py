@@ -28,11 +28,21 @@ class Undo(NamedTuple):
     after: Job
 
 
+class Change(NamedTuple):
+    """An event, and what it made of a job; None if there was no such live job before."""
+
+    event: Event
+    before: Job | None
+    after: Job
+
+
 class Committed(NamedTuple):
     """All is on disk; these effects are to be performed, then the confirmations sent."""
 
     effects: list[Effect]
     confirmations: list[Confirmation]
+    changes: list[Change]
+    """What has become true since the commit before."""
 
 
 class CommitFailed(NamedTuple):
@@ -60,6 +70,8 @@ class UnitOfWork:
         self._applied: list[Undo] = []
         """All that was applied since the last commit."""
         self._decisions: list[Undo] = []
+        self._happened: list[Change] = []
+        self._decided: list[Change] = []
         self._effects: list[Effect] = []
         self._after_commit: list[Effect] = []
         self._confirmations: list[Confirmation] = []
@@ -87,12 +99,15 @@ class UnitOfWork:
         the job as it is now."""
         self.changed = True
         self._after_commit += effects
-        return self._apply(event).after
+        applied = self._apply(event)
+        self._happened.append(Change(event, *applied))
+        return applied.after
 
     def decided(self, before: Job | None, event: Event, *effects: Effect) -> None:
         """Apply a decision of the broker's; its effects follow once it is on disk."""
-        after = self._apply(event).after
-        self._decisions.append(Undo(before, after))
+        applied = self._apply(event)
+        self._decided.append(Change(event, *applied))
+        self._decisions.append(Undo(before, applied.after))
         self._effects += effects
         self.changed = self.changed or before is None
 
@@ -116,6 +131,8 @@ class UnitOfWork:
         logs: tuple[list[object], ...] = (
             self._measured,  # type: ignore[assignment]
             self._decisions,
+            self._happened,
+            self._decided,
             self._effects,
             self._after_commit,
             self._confirmations,
@@ -199,14 +216,17 @@ class UnitOfWork:
         self._measured.clear()
         self._applied.clear()
         self._decisions.clear()
-        committed = Committed([*self._effects, *self._after_commit], self._confirmations)
+        changes = [*self._happened, *self._decided]
+        committed = Committed([*self._effects, *self._after_commit], self._confirmations, changes)
         self._effects, self._after_commit, self._confirmations = [], [], []
+        self._happened, self._decided = [], []
         return committed
 
     def _undo(self) -> list[Undo]:
         undone = self._decisions[::-1]
         self._applied = []
         self._decisions = []
+        self._decided = []
         self._effects = []
         for before, after in undone:
             self.state.apply(Undone(after.id, before))

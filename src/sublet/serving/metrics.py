@@ -5,7 +5,6 @@ have ended, so that no counter goes back.
 """
 
 import time
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from msgspec import Struct, convert, field
 from msgspec.structs import replace
 
 from sublet.channel.codes import Code
+from sublet.exposition import Spread, histogram, labels, scalars
 
 REQUEST_BOUNDS = tuple(10 * 1.8**power for power in range(33))
 """In microseconds, to about 20 minutes."""
@@ -55,21 +55,6 @@ class Inferences(Struct):
 
 
 Counts = Mapping[tuple[str, int], Inferences]  # By model and version.
-
-
-class Spread(Struct):
-    """Amounts, counted by size: one more bucket than there are bounds."""
-
-    buckets: list[int]
-    total: float = 0.0
-
-    @classmethod
-    def of(cls, bounds: tuple[float, ...]) -> "Spread":
-        return cls([0] * (len(bounds) + 1))
-
-    def add(self, bounds: tuple[float, ...], amount: float) -> None:
-        self.buckets[bisect_left(bounds, amount)] += 1
-        self.total += amount
 
 
 Key = tuple[str, str, str]
@@ -162,35 +147,35 @@ def add(tallies: Iterable[Tally]) -> Tally:
 
 def exposition(tally: Tally, rows: Iterable[Row], restarts: Mapping[str, int]) -> str:
     """The text that Prometheus reads."""
-    lines = _scalars(
+    lines = scalars(
         ":tensorflow:serving:request_count",
         "counter",
         {
-            _labels(model_name=model, status=_status(code)): number
+            labels(model_name=model, status=_status(code)): number
             for (model, code), number in sorted(tally.requests.items())
         },
     )
-    lines += _histogram(
+    lines += histogram(
         ":tensorflow:serving:request_latency",
         REQUEST_BOUNDS,
         {
-            _labels(model_name=model, API=_api(api, where), entrypoint=where.upper()): spread
+            labels(model_name=model, API=_api(api, where), entrypoint=where.upper()): spread
             for (model, api, where), spread in sorted(tally.latencies.items())
         },
     )
-    lines += _histogram(
+    lines += histogram(
         ":tensorflow:serving:runtime_latency",
         REQUEST_BOUNDS,
         {
-            _labels(model_name=model, API=api, runtime="TF2"): spread
+            labels(model_name=model, API=api, runtime="TF2"): spread
             for (model, api), spread in sorted(tally.runs.items())
         },
     )
-    lines += _histogram(
+    lines += histogram(
         ":tensorflow:serving:batching_session:queuing_latency",
         QUEUE_BOUNDS,
         # Each model has a queue of its own here.
-        {_labels(thread_pool_name=model): one for model, one in sorted(tally.waits.items())},
+        {labels(thread_pool_name=model): one for model, one in sorted(tally.waits.items())},
     )
     rows = list(rows)
     for name, kind, amounts in (
@@ -201,10 +186,10 @@ def exposition(tally: Tally, rows: Iterable[Row], restarts: Mapping[str, int]) -
         (
             "sublet_restarts_total",
             "counter",
-            {_labels(process=process): number for process, number in sorted(restarts.items())},
+            {labels(process=process): number for process, number in sorted(restarts.items())},
         ),
     ):
-        lines += _scalars(name, kind, amounts)
+        lines += scalars(name, kind, amounts)
     return "\n".join(lines) + "\n"
 
 
@@ -215,38 +200,9 @@ def _merge(whole: "dict[Any, Spread]", part: "Mapping[Any, Spread]") -> None:
         mine.total += spread.total
 
 
-def _scalars(name: str, kind: str, amounts: Mapping[str, float]) -> list[str]:
-    if not amounts:
-        return []
-    return [f"# TYPE {name} {kind}", *(f"{name}{{{k}}} {_number(v)}" for k, v in amounts.items())]
-
-
-def _histogram(name: str, bounds: tuple[float, ...], spreads: Mapping[str, Spread]) -> list[str]:
-    if not spreads:
-        return []
-    lines = [f"# TYPE {name} histogram"]
-    limits = [*(f"{bound:g}" for bound in bounds), "+Inf"]
-    for labels, spread in spreads.items():
-        below = 0
-        for limit, number in zip(limits, spread.buckets, strict=True):
-            below += number
-            lines.append(f'{name}_bucket{{{labels},le="{limit}"}} {below}')
-        lines.append(f"{name}_sum{{{labels}}} {_number(spread.total)}")
-        lines.append(f"{name}_count{{{labels}}} {below}")
-    return lines
-
-
 def _row(row: Row) -> str:
     where = {"device": row.device} if row.device else {}
-    return _labels(model_name=row.model, version=str(row.version), **where)
-
-
-def _labels(**labels: str) -> str:
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return labels(model_name=row.model, version=str(row.version), **where)
 
 
 def _status(code: int) -> str:
@@ -259,7 +215,3 @@ def _status(code: int) -> str:
 def _api(api: str, entrypoint: str) -> str:
     """TensorFlow Serving writes the API as the client does: small letters in a path."""
     return api.lower() if entrypoint.upper() == "REST" else api
-
-
-def _number(value: float) -> str:
-    return f"{value:.17g}" if isinstance(value, float) else str(value)

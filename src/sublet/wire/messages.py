@@ -14,6 +14,7 @@ from sublet.domain.job import JobSpec, Outcome, Process, Role
 from sublet.domain.lease import Lease
 from sublet.wire import PROTOCOL
 from sublet.wire.decoders import made_once
+from sublet.wire.metrics import Metrics
 from sublet.wire.rows import (
     DeviceRow,
     EventRow,
@@ -143,6 +144,10 @@ class AskStatus(_Request, frozen=True, tag="status"):
     """What is there, who holds it, who waits."""
 
 
+class AskMetrics(_Request, frozen=True, tag="metrics"):
+    """How full is everything, and what was counted; answered with `Metrics`."""
+
+
 class AskUsageHistory(_Request, frozen=True, tag="usage history"):
     """How full were the devices, and what has happened to leases, after a moment?"""
 
@@ -186,6 +191,7 @@ Request = (
     | AskJobs
     | AskExplain
     | AskStart
+    | AskMetrics
     | AskUsageHistory
     | KeepForecast
     | Watch
@@ -390,6 +396,7 @@ Reply = (
     | Downed
     | Explained
     | WouldStart
+    | Metrics
     | UsageHistory
 )
 

@@ -122,6 +122,7 @@ def _requests() -> list[messages.Request]:
         messages.AskExplain(1),
         messages.AskStart(_spec(client=mine)),
         messages.AskUsageHistory(since=1.5),
+        messages.AskMetrics(),
         messages.Watch((1, 2)),
         messages.JobAction("cancel", (1,)),
         messages.JobAction("pause", (1, 2)),
