@@ -29,7 +29,7 @@ def command(listen: str | None, token_file: str | None, dashboard: bool) -> int:
     \b
     sublet metrics
     sublet metrics --listen 127.0.0.1:9400
-    sublet metrics --dashboard > sublet.json
+    sublet metrics --dashboard > dashboard.json
     """
     if token_file is not None and listen is None:
         raise BadRequest("--token-file is for --listen.", "Add --listen HOST:PORT.")
