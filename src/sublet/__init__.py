@@ -115,9 +115,10 @@ if not TYPE_CHECKING:  # So that a checker finds names that are not there.
 
 def load_ipython_extension(shell: "Any") -> None:
     """Called by `%load_ext sublet`: `%sublet` is known from then on."""
-    from sublet.client.magics import magic
+    import importlib  # As above: the layers below may import this package for its version.
 
-    shell.register_magic_function(magic, "line", "sublet")
+    magics = importlib.import_module("sublet.client.magics")
+    shell.register_magic_function(magics.magic, "line", "sublet")
 
 
 def __dir__() -> list[str]:
