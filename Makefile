@@ -9,7 +9,7 @@ EXTRA := dev
 # TensorFlow refuses.
 SPREAD := --numprocesses 4 --dist loadfile --max-worker-restart 1
 
-.PHONY: demo quick test check fuzz chaos bench likeness compat clean
+.PHONY: demo quick test check browser fuzz chaos bench likeness compat clean
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -34,6 +34,12 @@ quick: check
 # All tests on this Python; on the others that are on the PATH, those that depend on it.
 test: check
 	PYTHONPATH=tests $(BIN)/python -m support.pythons $(SPREAD) --rerun-failed
+
+# For the test of the page in a browser, which is skipped without one.
+browser:
+	@command -v chromium > /dev/null || { test "$$(id -u)" = 0 && apt-get update -qq \
+		&& apt-get install -qq -y --no-install-recommends chromium > /dev/null; } \
+		|| echo 'No Chromium: it takes root and apt-get to install it.'
 
 # `make fuzz SECONDS=600 TARGET=hpack`: inputs that find a fault are kept in tests/fuzz/corpus.
 SECONDS ?= 60

@@ -122,6 +122,7 @@ def test_a_subscriber_that_does_not_read_is_bounded_and_gets_the_whole_later(
     harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot_feed, "_MOST_UNSENT", 1 << 14)
+    monkeypatch.setattr(snapshot_feed, "_MOST_LIVE", 500)
     monkeypatch.setattr(snapshot_feed, "_SOON", 0.0)
     harness.subscribe()
     harness.read()

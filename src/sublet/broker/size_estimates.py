@@ -240,6 +240,7 @@ class SizeEstimator:
             lease=lease,
             least=job.least,
             peak=peak,
+            past=job.past,
         )
 
     def keep_forecast(self, spec: JobSpec, forecast: Forecast) -> None:

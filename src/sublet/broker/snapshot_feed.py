@@ -23,8 +23,8 @@ _PERIOD = 1.0
 """Seconds between looks at what changes without an event: memory in use, strangers."""
 _SOON = 0.05
 """Seconds in which changes are gathered into one update."""
-_MOST_LIVE = 500
-_MOST_FINISHED = 20
+_MOST_LIVE = 1000
+_MOST_FINISHED = 100
 _MOST_EVENTS = 200
 _MOST_UNSENT = 1 << 20
 """Bytes that a subscriber may be behind before it misses updates."""

@@ -38,7 +38,7 @@ class UsageRecorder:
         self._clock = clock
         self._reactor = reactor
         self._home = home
-        self._history = UsageHistory()
+        self.history = UsageHistory()
         self._began = clock.wall()
         self._held: dict[int, tuple[int, Lease]] = {}
         """The attempts that hold leases, and the leases as they were last seen, by job."""
@@ -68,14 +68,14 @@ class UsageRecorder:
     def answer(self, since: float) -> messages.UsageHistory:
         """What was recorded after a moment, up to now."""
         self._record()
-        devices = self._history.devices(since)
+        devices = self.history.devices(since)
         shown = {one.job for rows in devices.values() for row in rows for one in row.holdings}
         return messages.UsageHistory(
             self._began,
             self._clock.wall(),
             devices,
-            self._history.events(since),
-            self._history.names(shown),
+            self.history.events(since),
+            self.history.names(shown),
         )
 
     def _look_soon(self) -> None:
@@ -92,15 +92,25 @@ class UsageRecorder:
             name = capacity.device.id
             if capacity.within is None and name in facts:
                 jobs = [job for job in self._state.holding() if job.lease_on(name) is not None]
-                holdings = tuple(self._holding(job, facts[name]) for job in jobs)
-                row = UsageRow(at, capacity.strangers, capacity.standing, holdings)
-                self._history.record(name, row, {job.id: job.name for job in jobs})
+                row = UsageRow(
+                    at, capacity.strangers, capacity.standing, self._holdings(jobs, facts[name])
+                )
+                self.history.record(name, row, {job.id: job.name for job in jobs})
 
-    def _holding(self, job: Job, facts: DeviceFacts) -> HoldingRow:
-        lease = job.lease_on(facts.device.id)
-        assert lease is not None
-        held = used(job, facts, self._usage.samples, self._home.runs)
-        return HoldingRow(job.id, 0 if job.spec.within in self._held else lease.charge, held)
+    def _holdings(self, jobs: list[Job], facts: DeviceFacts) -> tuple[HoldingRow, ...]:
+        """What these jobs hold of a device. One within the lease of another counts there."""
+        here = {job.id: job for job in jobs}
+        held = dict.fromkeys(here, 0)
+        charges: dict[int, int] = {}
+        for job in jobs:
+            outer = job
+            while outer.spec.within in here:
+                outer = here[outer.spec.within]
+            held[outer.id] += used(job, facts, self._usage.samples, self._home.runs)
+            lease = outer.lease_on(facts.device.id)
+            assert lease is not None
+            charges[outer.id] = lease.charge
+        return tuple(HoldingRow(number, charges[number], held[number]) for number in charges)
 
     def _compare(self, job: Job) -> None:
         """Note what has become of the lease of a job that has not finished."""
@@ -130,7 +140,7 @@ class UsageRecorder:
         at = self._clock.wall()
         for one in lease.all:
             event = LeaseEventRow(at, one.device, job.id, job.name, attempt, kind, one.charge, text)
-            self._history.note(event)
+            self.history.note(event)
 
 
 def _kind(outcome: Outcome | None) -> tuple[LeaseEventKind, str]:

@@ -36,6 +36,7 @@ VERBS = {
     "replay": "Simulate the queue on a job trace.",
     "status": "Show devices, leases and waiting jobs.",
     "top": "Watch devices, jobs and models live, and act on them.",
+    "ui": "Watch them on a web page: memory over time, logs, actions.",
     "metrics": "Print or serve metrics for Prometheus.",
     "config": "Show settings, and which file or variable each comes from.",
     "selftest": "Check that Sublet works on this machine.",

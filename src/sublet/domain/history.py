@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from sublet.domain.job import Past
 from sublet.domain.lease import Lease
 
 Likeness = Literal["same", "batch", "other"]
@@ -88,3 +89,5 @@ class Explanation(Struct, frozen=True):
     """The smallest ceiling worth trying after an attempt that ran out of memory."""
     peak: int | None = None
     """What the job itself has held at most; None where it has not run."""
+    past: tuple[Past, ...] = ()
+    """Its attempts before this one, the earliest first."""

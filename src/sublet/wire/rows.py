@@ -112,8 +112,9 @@ class HoldingRow(Struct, frozen=True, array_like=True):
 
     job: int
     charge: int
-    """What the device is charged; 0 for a lease within another, which is charged there."""
+    """What the device is charged."""
     used: int
+    """With what is used by jobs within its lease."""
 
 
 class UsageRow(Struct, frozen=True, array_like=True):

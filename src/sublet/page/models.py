@@ -1,0 +1,53 @@
+"""The models that engines of this user serve, as the page shows them."""
+
+from msgspec import Struct
+
+from sublet.page.job_rows import shown_name, shown_text
+
+
+class ModelRow(Struct, frozen=True):
+    """One version of a model on one device."""
+
+    model: str
+    version: int
+    state: str
+    device: str
+    bytes: int
+    load_seconds: float
+    requests: int
+    waiting: int
+    """Rows in its queue."""
+    idle: float | None
+    error: str
+
+
+class Models(Struct, frozen=True):
+    """All of them, or why they are not known."""
+
+    rows: tuple[ModelRow, ...] = ()
+    fault: str = ""
+
+
+def read_models() -> Models:
+    """What is served now. Engines that do not answer are left out."""
+    try:
+        from sublet.serving.client.engine_directory import list_models
+    except ImportError:
+        return Models(fault="Install what serving needs to see models: pip install 'sublet[serve]'")
+    return Models(
+        tuple(
+            ModelRow(
+                shown_name(row.model),
+                row.version,
+                shown_name(row.state),
+                shown_name(row.device),
+                row.bytes,
+                row.load_seconds,
+                row.requests,
+                row.waiting,
+                row.idle,
+                shown_text(row.error),
+            )
+            for row in list_models()
+        )
+    )

@@ -1,0 +1,215 @@
+"""`sublet ui` as a user meets it: the link, what the page shows, what it does, and how it ends."""
+
+import contextlib
+import http.client
+import json
+import re
+import signal
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from bench.browser import browser, find_browser
+from support.sandbox import Sandbox, wait_for
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+PROGRAM = rf"""
+echo 'one line'
+printf '%s\033[31m \342\200\256\n' '{HOSTILE}'
+exec sleep 600
+"""
+
+
+class SignedIn:
+    """A client that has opened the link."""
+
+    def __init__(self, link: str) -> None:
+        self.address = urlsplit(link)
+        assert self.address.hostname == "127.0.0.1"
+        with contextlib.closing(self._connect()) as connection:
+            connection.request("GET", f"{self.address.path}?{self.address.query}")
+            answer = connection.getresponse()
+            assert answer.status == 303, answer.read()
+            self.base = answer.headers["Location"]
+            cookie = answer.headers["Set-Cookie"].partition(";")[0]
+        self.headers = {"Cookie": cookie, "Origin": f"http://{self.address.netloc}"}
+
+    def _connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(str(self.address.hostname), self.address.port, timeout=60)
+
+    def ask(self, path: str, method: str = "GET") -> tuple[int, Any]:
+        with contextlib.closing(self._connect()) as connection:
+            connection.request(method, f"{self.base}api/{path}", headers=self.headers)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+
+    @contextlib.contextmanager
+    def news(self) -> Iterator[Iterator[dict[str, Any]]]:
+        """What a page hears."""
+        with contextlib.closing(self._connect()) as connection:
+            connection.request("GET", f"{self.base}api/live", headers=self.headers)
+            answer = connection.getresponse()
+            assert answer.headers.get_content_type() == "text/event-stream"
+            yield (
+                json.loads(line.removeprefix(b"data: "))
+                for line in iter(answer.readline, b"")
+                if line.startswith(b"data: ")
+            )
+
+
+def start_ui(sandbox: Sandbox) -> tuple["subprocess.Popen[str]", str]:
+    process = sandbox.start("ui", "--port", "0")
+    assert process.stdout is not None
+    link = process.stdout.readline().strip()
+    if not link.startswith("http"):
+        process.kill()
+        raise AssertionError(process.communicate())
+    return process, link
+
+
+@pytest.fixture
+def page(new_sandbox: Callable[..., Sandbox]) -> Iterator[tuple[Sandbox, str]]:
+    sandbox = new_sandbox(SUBLET_CPU_MEMORY="4GiB")
+    process, link = start_ui(sandbox)
+    yield sandbox, link
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, ""), out
+    assert not (sandbox.home / "page.json").exists()
+
+
+def submit(sandbox: Sandbox, name: str) -> int:
+    program = sandbox.write("long.sh", PROGRAM)
+    words = ("submit", "--memory", "100MiB", "--name", name, "--", "sh", str(program))
+    out = sandbox.sublet(*words, check=True).stdout
+    return int(re.findall(r"#(\d+)", out)[0])
+
+
+def test_the_page_shows_a_job_and_cancels_it(page: tuple[Sandbox, str]) -> None:
+    sandbox, link = page
+    file = sandbox.home / "page.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    again = sandbox.sublet("ui", check=True).stdout.splitlines()[0]
+    assert again.partition("?")[0] == link.partition("?")[0]
+    client = SignedIn(again)
+    with client.news() as news:
+        first = next(news)
+        assert first["broker"]
+        assert [row["device"]["id"] for row in first["devices"]] == ["cpu"]
+        number = submit(sandbox, HOSTILE)
+        states = (row for one in news for row in one.get("jobs", ()) if row["id"] == number)
+        assert next(row for row in states if row["state"] == "running")["name"] == HOSTILE
+        lines = wait_for(lambda: _lines(client, number), "its output is there")
+        assert lines == ["one line", HOSTILE + " \ufffd"]
+        status, shown = client.ask(f"jobs/{number}")
+        assert (status, shown["job"]["name"], shown["attempts"][0]["number"]) == (200, HOSTILE, 1)
+        assert any("--memory 100 MiB" in line for line in shown["explanation"])
+        assert client.ask(f"jobs/{number}/cancel", "POST")[0] == 200
+        assert next(row for row in states if row["state"] == "finished")["cause"] == "cancelled"
+    _, history = client.ask("history")
+    events = [(event["kind"], event["name"]) for event in history["events"]]
+    assert events == [("granted", HOSTILE), ("cancelled", HOSTILE)]
+    assert client.ask(f"jobs/{number}/pause", "POST")[0] == 400
+    status, refusal = client.ask("jobs/999")
+    assert (status, refusal["message"]) == (400, "There is no job 999.")
+    assert client.ask("models") == (200, {"rows": [], "fault": ""})
+
+
+def _lines(client: SignedIn, number: int) -> list[str] | None:
+    _, piece = client.ask(f"jobs/{number}/log?attempt=1")
+    return piece["lines"] if piece and len(piece["lines"]) == 2 else None
+
+
+def test_a_page_is_told_when_the_broker_ends_and_starts_none(page: tuple[Sandbox, str]) -> None:
+    sandbox, link = page
+    client = SignedIn(link)
+    with client.news() as news:
+        assert next(news)["broker"]
+        sandbox.sublet("down", check=True)
+        assert not next(one for one in news if not one["broker"])["broker"]
+        assert client.ask("history") == (200, None)
+        assert "no broker" in sandbox.sublet("down").stdout
+        sandbox.sublet("status", check=True)
+        back = next(one for one in news if one["broker"])
+        assert back["whole"]
+
+
+def test_a_port_that_is_taken_is_an_error_that_says_what_to_do(page: tuple[Sandbox, str]) -> None:
+    sandbox, link = page
+    (sandbox.home / "page.json").write_text("not what it was")
+    answer = sandbox.sublet("ui", "--port", str(urlsplit(link).port))
+    assert answer.returncode == 2
+    assert "--port 0" in answer.stderr
+    (sandbox.home / "page.json").unlink()
+
+
+def test_without_its_packages_one_line_says_what_to_install(
+    new_sandbox: Callable[..., Sandbox],
+) -> None:
+    sandbox = new_sandbox()
+    program = (
+        "import sys; sys.modules['uvicorn'] = None; sys.argv = ['sublet', 'ui'];"
+        "from sublet.cli import main; sys.exit(main())"
+    )
+    answer = sandbox.python("-c", program)
+    assert answer.returncode == 2
+    assert answer.stderr.splitlines() == [
+        "sublet: The page needs uvicorn, which is not installed.",
+        "        pip install 'sublet[ui]'",
+    ]
+
+
+def test_a_browser_shows_memory_and_jobs_and_cancels_one(
+    page: tuple[Sandbox, str], tmp_path: Path
+) -> None:
+    found = find_browser()
+    if found is None:
+        pytest.skip("there is no Chromium here: `make browser` installs Debian's, as root")
+    sandbox, link = page
+    number = submit(sandbox, HOSTILE)
+    with browser(found, tmp_path / "profile") as tab:
+        tab.resize(1280, 900)
+        tab.open(link)
+        tab.wait_for("document.querySelector('#connection.live')")
+        assert tab.run("location.search") == ""
+        assert tab.run("document.cookie") == ""
+        # The job is in the plot and in the table; its name is text.
+        tab.wait_for(f"document.querySelector('.plot [data-job=\"{number}\"] .lease')")
+        row = f"document.querySelector('tr[data-job=\"{number}\"]')"
+        assert tab.wait_for(f"{row}.querySelector('.c-name').textContent") == HOSTILE
+        assert tab.run("document.querySelectorAll('main img').length") == 0
+        tab.wait_for(f"{row}.classList.contains('state-running')")
+        # By keys alone: search, choose, open.
+        tab.press("/")
+        tab.wait_for("document.activeElement.type === 'search'")
+        tab.run("document.activeElement.value = 'onerror'")
+        tab.press("Escape")
+        tab.press("j")
+        tab.wait_for(f"{row}.classList.contains('selected')")
+        tab.press("Enter")
+        tab.wait_for(f"document.querySelector('.log')?.textContent.includes({HOSTILE!r})")
+        # Nothing is done before it was confirmed.
+        tab.press("c")
+        tab.wait_for("document.querySelector('#confirm').open")
+        tab.run("document.querySelector('#confirm-no').click()")
+        tab.wait_for("!document.querySelector('#confirm').open")
+        tab.press("c")
+        tab.wait_for("document.querySelector('#confirm').open")
+        tab.run("document.querySelector('#confirm-yes').click()")
+        tab.wait_for("document.querySelector('.job-facts').textContent.includes('cancelled')")
+        # A narrow window has no part that is out of sight.
+        tab.resize(390, 800, dark=True)
+        tab.run("location.hash = '#/'")
+        tab.wait_for(f"{row}?.classList.contains('state-cancelled')")
+        assert tab.run("document.documentElement.scrollWidth") <= 390
+        # The broker goes and comes back, and the page with it.
+        sandbox.sublet("down", check=True)
+        tab.wait_for("document.querySelector('#connection.down')")
+        sandbox.sublet("status", check=True)
+        tab.wait_for("document.querySelector('#connection.live')")
+        assert tab.faults == []
