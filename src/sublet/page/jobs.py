@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from sublet.client import jobs
 from sublet.client.connection import ask
 from sublet.client.jobs import listing
 from sublet.client.logs import Stream, files
@@ -11,7 +12,7 @@ from sublet.page.job_rows import shown_job, shown_name, shown_text
 from sublet.policy.explanation import lines
 from sublet.policy.retry import ending
 from sublet.text import plain
-from sublet.wire.messages import AskExplain, Done, Explained, JobAction, Verb
+from sublet.wire.messages import AskExplain, Explained, Verb
 from sublet.wire.rows import JobRow
 
 
@@ -64,9 +65,8 @@ def read_job(home: Home, number: int) -> JobPage:
 
 
 def act(number: int, verb: Verb) -> str:
-    """Do this to a job; what was done, in words."""
-    done = ask(JobAction(verb=verb, jobs=(number,)), Done)
-    return shown_text("; ".join(done.said))
+    """Do this to a job, and to all tasks of its cluster; what was done, in words."""
+    return shown_text("; ".join(jobs.act(verb, [number])))
 
 
 def _earlier(home: Home, number: int, past: Past) -> Attempt:

@@ -47,7 +47,8 @@ function confirmed(question, yes) {
 export async function perform(verb, row) {
   const [word, effect] = TEXTS[verb];
   const name = row.name.length > 60 ? `${row.name.slice(0, 60)}…` : row.name;
-  if (!(await confirmed(`${word} #${row.id} ${name}? ${effect}`, word))) return;
+  const whole = row.gang?.length ? ` and all ${row.gang.length} tasks of its cluster` : "";
+  if (!(await confirmed(`${word} #${row.id} ${name}${whole}? ${effect}`, word))) return;
   try {
     const { said } = await ask(`api/jobs/${row.id}/${verb}`, { method: "POST" });
     notice(said);
