@@ -9,7 +9,7 @@ EXTRA := dev
 # TensorFlow refuses.
 SPREAD := --numprocesses 4 --dist loadfile --max-worker-restart 1
 
-.PHONY: demo quick test check browser fuzz chaos bench likeness compat clean
+.PHONY: demo quick test check browser fuzz chaos bench likeness compat docs clean
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -80,5 +80,9 @@ compat:
 	$(COMPAT)/bin/python -m pytest $(SPREAD) \
 		tests/inside tests/journeys tests/process tests/pool tests/serving
 
+# The documentation as a site, in build/site.
+docs: $(STAMP)
+	$(BIN)/python -m handbook build/site
+
 clean:
-	rm -rf $(VENV) $(VENV)-* build/standin
+	rm -rf $(VENV) $(VENV)-* build/standin build/site
