@@ -12,9 +12,11 @@ from textual.pilot import Pilot
 from sublet.client.snapshot_feed import View
 from sublet.errors import BadRequest
 from sublet.home import Home
+from sublet.serving.metrics import Row
 from sublet.top.app import TopApp
 from sublet.top.job_list import JobList
 from sublet.top.log_pane import LogPane
+from sublet.top.news import Served
 from sublet.top.panels import Panel
 from sublet.top.screens import Question, Sheet
 from sublet.units import GiB, MiB
@@ -216,6 +218,25 @@ def test_every_device_has_a_bar_and_plots_go_from_one_to_the_next(
         assert "gpu0" not in top.text("plots").splitlines()[0]
 
     top.run(view(RUNNING, devices=4), steps)
+
+
+def test_served_models_come_and_go_and_fit_beside_the_list(tmp_path: Path) -> None:
+    top = Application(tmp_path, (140, 30))
+    names = ["the_same_beginning_" + 3 * end for end in "ab"]
+    rows = [Row(name, 1, state="loaded", bytes=MiB, waiting=7, device="gpu0") for name in names]
+
+    async def steps(pilot: Pilot[None]) -> None:
+        before = len(top.text("plots").splitlines())
+        top.app.on_served(Served(rows))
+        await top.until(pilot, lambda: len(top.text("plots").splitlines()) < before)
+        lines = top.text("models").splitlines()
+        assert lines[0].split()[-2:] == ["requests", "queue"]
+        assert all(line.endswith("7") and len(line) <= 60 for line in lines[1:])
+        assert lines[1].split()[0] != lines[2].split()[0]
+        top.app.on_served(Served([]))
+        await top.until(pilot, lambda: len(top.text("plots").splitlines()) == before)
+
+    top.run(view(RUNNING), steps)
 
 
 def test_what_is_pasted_into_the_search_is_text_and_no_command(top: Application) -> None:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from rich.text import Text
-from textual import events, work
+from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
@@ -69,6 +69,7 @@ class TopApp(App[None]):
     VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar = [
         Binding("q,ctrl+c", "quit"),
+        Binding("ctrl+z", "suspend_process"),
         Binding("question_mark", "help"),
         Binding("enter", "details"),
         Binding("l", "log"),
@@ -185,9 +186,9 @@ class TopApp(App[None]):
         self._served = message.rows
         self._draw_soon()
 
-    def on_resize(self, event: events.Resize) -> None:
-        """All is laid out anew."""
-        self.call_after_refresh(self._draw)
+    def on_panel_resized(self) -> None:
+        """Another size, or something has come or gone beside it."""
+        self._draw()
 
     def _find(self, number: int) -> JobRow | None:
         return self._view.jobs.get(number) if self._view is not None else None
@@ -312,7 +313,6 @@ class TopApp(App[None]):
         else:
             pane.stop()
             self.query_one(JobList).focus()
-        self.call_after_refresh(self._draw)
 
     def action_cancel(self) -> None:
         if (group := self._chosen(live=True)) is None:

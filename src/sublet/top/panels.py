@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from rich.text import Text
+from textual.message import Message
 from textual.widgets import Static
 
 from sublet.client.snapshot_feed import View
@@ -12,7 +13,7 @@ from sublet.serving.metrics import Row
 from sublet.text import plain
 from sublet.top.memory_history import MemoryHistory, sample
 from sublet.top.plot import AXIS, bar, plot
-from sublet.units import format_bytes, format_seconds
+from sublet.units import format_bytes, format_seconds, shorten
 from sublet.views.table import Column, cut, lay_out
 from sublet.wire.rows import DeviceRow, JobRow
 
@@ -30,6 +31,8 @@ _MODEL_COLUMNS = (
     Column("queue", right=True),
 )
 _GONE = "Programs go on; the next `sublet` command starts a broker."
+_BESIDE_MODEL = 48
+"""Columns that all but the name of a model takes."""
 _LEAST_BAR = 8
 _LEAST_PLOT = 34
 """Columns of a plot that stands beside another."""
@@ -37,6 +40,13 @@ _LEAST_PLOT = 34
 
 class Panel(Static):
     """A text that is drawn again only when it has become another one."""
+
+    class Resized(Message):
+        """There is more or less room for a text."""
+
+    def on_resize(self) -> None:
+        """What was drawn for another size is to be drawn again."""
+        self.post_message(self.Resized())
 
     def __init__(self, id: str) -> None:
         super().__init__("", markup=False, id=id)
@@ -139,7 +149,7 @@ def models(rows: Sequence[Row], width: int) -> Text:
         return Text()
     cells = [
         [
-            plain(row.model),
+            shorten(plain(row.model), max(8, width - _BESIDE_MODEL)),
             str(row.version),
             plain(row.state),
             plain(row.device),
