@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sublet.client.log_lines import shown_line
 from sublet.page import log_text
-from sublet.page.log_text import LogPiece, read_piece, shown_line
+from sublet.page.log_text import LogPiece, read_piece
 
 _UNSEEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
 

@@ -1,22 +1,18 @@
 """The output of a job as lines of text that are safe to show: a piece from a position on."""
 
-import re
 from pathlib import Path
 
 from msgspec import Struct
 
+from sublet.client.log_lines import shown_line
 from sublet.client.logs import Log, Stream, files
 from sublet.keeper.output_files import Gap
-from sublet.text import plain
 from sublet.units import format_bytes
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
-"""What moves a terminal's cursor, colours its text or sets its title."""
 _TAIL = 500
 """Lines that are shown of what is there already."""
 _MOST = 1 << 19
 """Bytes in one piece."""
-_LONGEST_LINE = 4000
 
 
 class LogPiece(Struct, frozen=True):
@@ -62,12 +58,3 @@ def _piece(log: Log, attempt: int, stream: Stream) -> LogPiece:
         if taken >= _MOST:
             return LogPiece(attempt, begin, tuple(lines), "", stream, True)
     return LogPiece(attempt, begin, tuple(lines), shown_line(rest), stream)
-
-
-def shown_line(line: bytes) -> str:
-    """A line as a terminal would leave it: without escapes, after the last carriage return."""
-    text = line[: 16 * _LONGEST_LINE].decode(errors="replace")
-    text = _ESCAPES.sub("", text).rstrip("\r").rpartition("\r")[2]
-    if len(text) > _LONGEST_LINE:
-        text = text[:_LONGEST_LINE] + " … (longer)"
-    return plain(text.expandtabs())

@@ -1,23 +1,20 @@
 """Follows the output of one job in a thread, as lines that are safe to show."""
 
-import re
 import threading
 from collections.abc import Callable
 
+from sublet.client.log_lines import shown_line
 from sublet.client.logs import JobLogs
 from sublet.errors import SubletError
 from sublet.home import Home
 from sublet.keeper.output_files import Gap
-from sublet.text import plain
 from sublet.units import format_bytes
 from sublet.wire.rows import JobRow
 
 _TAIL = 500
 """Lines from before it was opened."""
-_LONGEST = 4000
-"""Characters of a line; of a longer one the end is shown."""
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-"""Colours, motions and titles."""
+_LONGEST = 1 << 16
+"""Bytes that are kept of a line that does not end."""
 
 
 class _Closed(Exception):
@@ -39,7 +36,7 @@ class LogFollower:
         self._write = write
         self._last: JobRow | None = None
         self._closed = False
-        self._begun = ""
+        self._begun = b""
         """A line that has not ended yet."""
         self._logs = JobLogs(home.path / "logs", number, self._row)
         threading.Thread(target=self._run, name="log", daemon=True).start()
@@ -62,22 +59,16 @@ class LogFollower:
                 if isinstance(output.piece, Gap):
                     self._write(self, [f"… {format_bytes(output.piece.size)} left out …"])
                 else:
-                    self._take(output.piece.decode(errors="replace"))
-            self._take("\n" if self._begun else "")
+                    self._take(output.piece)
+            self._take(b"\n" if self._begun else b"")
             self._write(self, ["(the job has ended)"])
         except _Closed:
             return
         except (SubletError, OSError) as error:
             self._write(self, [str(error)])
 
-    def _take(self, text: str) -> None:
-        *lines, begun = (self._begun + text).split("\n")
-        self._begun = begun[-_LONGEST:]
+    def _take(self, data: bytes) -> None:
+        *lines, begun = (self._begun + data).split(b"\n")
+        self._begun = begun[:_LONGEST]
         if lines:
-            self._write(self, [shown(line) for line in lines])
-
-
-def shown(line: str) -> str:
-    """What a terminal would show of this line at its end: progress bars write over themselves."""
-    rest = line[-_LONGEST:].rstrip("\r").rpartition("\r")[2]
-    return plain(_ESCAPES.sub("", rest).replace("\b", "").expandtabs())
+            self._write(self, [shown_line(line) for line in lines])

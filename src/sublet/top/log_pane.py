@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable
 
-from textual.message import Message
 from textual.widgets import Log
 
 from sublet.home import Home
@@ -17,14 +16,6 @@ _FOREGROUND = "It runs in the foreground: its output is in its own terminal."
 
 class LogPane(Log):
     """Shows one job at a time, or none."""
-
-    class Wrote(Message):
-        """A job that was, or is, followed has written lines."""
-
-        def __init__(self, follower: LogFollower, lines: list[str]) -> None:
-            super().__init__()
-            self.follower = follower
-            self.lines = lines
 
     def __init__(self, home: Home, find: Callable[[int], JobRow | None]) -> None:
         super().__init__(id="log", max_lines=5000)
@@ -53,10 +44,10 @@ class LogPane(Log):
             self._follower = None
 
     def _wrote(self, follower: LogFollower, lines: list[str]) -> None:
+        """Called by the follower's thread, which waits: a flood is read as fast as it is shown."""
         with contextlib.suppress(RuntimeError):  # The application ends.
-            self.post_message(self.Wrote(follower, lines))
+            self.app.call_from_thread(self._show, follower, lines)
 
-    def on_log_pane_wrote(self, message: Wrote) -> None:
-        """Show what came, unless another job is followed by now."""
-        if message.follower is self._follower:
-            self.write_lines(message.lines)
+    def _show(self, follower: LogFollower, lines: list[str]) -> None:
+        if follower is self._follower:  # Another job may be followed by now.
+            self.write_lines(lines)
