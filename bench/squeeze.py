@@ -54,6 +54,8 @@ def squeeze(
     if whole.code != 0 or peak * min(shares) < _SMALLEST:
         ended = "was cut off" if whole.code is None else f"ended with {whole.code}"
         print(f"{program.name} is left out: it {ended}, with a peak of {peak:.0f} MiB", flush=True)
+        for line in whole.err[-_SHOWN:] if whole.code else ():
+            print(f"    {_text(line)}", file=sys.stderr, flush=True)
         return []
     found = []
     for share in shares:
