@@ -20,15 +20,13 @@ def test_jobs_come_are_followed_and_cancelled_and_a_broker_goes_and_returns(
         top.expect("nothing runs; try `sublet run train.py`", "device", "1.0 GiB", "q quit")
         first = shell(sandbox, f"echo the first line; {HOLD.format('go')}", memory="600MiB")
         second = shell(sandbox, "true", "--name", "second", memory="600MiB")
-        screen = top.expect(f"#{first}  sh", f"#{second}  second", "running", "waiting  needs")
-        assert all(len(line) <= 80 for line in screen)
+        top.expect(f"#{first}  sh", f"#{second}  second", "running", "waiting  needs")
 
         top.type("l")
         top.expect(f"output of #{first} sh", "the first line")
         top.type("l")
         top.type("/second\r")
-        screen = top.expect("jobs with “second”")
-        assert not any(f"#{first}  sh" in line for line in screen)
+        top.expect("jobs with “second”", f"#{second}  second", gone=f"#{first}  sh")
         top.type("c")
         top.expect(f"Cancel #{second} second?")
         top.type("y")
@@ -47,12 +45,15 @@ def test_a_wide_terminal_that_knows_ascii_alone(new_sandbox: NewSandbox) -> None
     sandbox = new_sandbox(SUBLET_CPU_MEMORY="1GiB")
     shell(sandbox, HOLD.format("go"), "--name", "modèle", memory="300MiB")
     with Emulator(sandbox, "top", "--ascii", rows=50, columns=160) as top:
-        screen = top.expect("running", "-10 min", "++")
-        # The list and the plot stand side by side.
-        assert any("job  name" in line and "cpu  # used" in line for line in screen)
+        top.expect("running", "-10 min", "++")
+        top.until(
+            lambda lines: any("job  name" in line and "cpu  # used" in line for line in lines),
+            "the list and the plot stand side by side",
+        )
+        assert all(line.isascii() for line in top.lines)
         top.type("?")
-        screen = top.expect("# used", ". free")
-        assert all(line.isascii() for line in screen)
+        top.expect("# used", ". free")
+        assert all(line.isascii() for line in top.lines)
         os.kill(top.pid, signal.SIGTERM)
         assert top.wait() == 0
 

@@ -8,6 +8,7 @@ import select
 import struct
 import termios
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 import pyte
@@ -50,14 +51,23 @@ class Emulator:
         """The rows of the screen."""
         return [line.rstrip() for line in self._screen.display]
 
-    def expect(self, *texts: str) -> list[str]:
-        """Wait until all of these are on the screen at one time; its rows."""
+    def expect(self, *texts: str, gone: str | None = None) -> None:
+        """Wait until all of these are on the screen at one time, and this one is not."""
+
+        def is_so(lines: list[str]) -> bool:
+            shown = "\n".join(lines)
+            return all(text in shown for text in texts) and (gone is None or gone not in shown)
+
+        self.until(is_so, f"{texts} appear")
+
+    def until(self, condition: Callable[[list[str]], bool], what: str) -> None:
+        """Wait until this is so of the rows of the screen. It is drawn piece by piece: what is so
+        of one piece need not be so of another yet."""
         deadline = time.monotonic() + PATIENCE
-        while not all(any(text in line for line in self.lines) for text in texts):
+        while not condition(self.lines):
             shown = "\n".join(self.lines)
-            assert time.monotonic() < deadline, f"{texts} did not appear:\n{shown}"
-            assert self._read() or self._code is None, f"it ended without {texts}:\n{shown}"
-        return self.lines
+            assert time.monotonic() < deadline, f"it did not come that {what}:\n{shown}"
+            assert self._read() or self._code is None, f"it ended before {what}:\n{shown}"
 
     def type(self, keys: str) -> None:
         """Press these keys."""

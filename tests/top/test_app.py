@@ -102,7 +102,7 @@ def top(tmp_path: Path) -> Application:
 def test_jobs_are_cancelled_after_a_yes_and_a_refusal_is_shown(top: Application) -> None:
     async def steps(pilot: Pilot[None]) -> None:
         await pilot.press("j", "j", "c")
-        assert isinstance(top.app.screen, Question)
+        await top.until(pilot, lambda: isinstance(top.app.screen, Question))
         await pilot.press("n")
         assert top.acts.asked == []
         await pilot.press("c", "y")
@@ -131,15 +131,15 @@ def test_the_list_is_sorted_filtered_and_searched_and_the_chosen_job_stays(
     top: Application,
 ) -> None:
     async def steps(pilot: Pilot[None]) -> None:
-        assert top.listed == [1, 2, 4, 3]
+        await top.until(pilot, lambda: top.listed == [1, 2, 4, 3])
         await pilot.press("down")
-        assert top.chosen == [2]
+        await top.until(pilot, lambda: top.chosen == [2])
         await pilot.press("S")
-        assert top.listed == [3, 4, 2, 1]
-        assert top.chosen == [2]
+        await top.until(pilot, lambda: top.listed == [3, 4, 2, 1])
+        await top.until(pilot, lambda: top.chosen == [2])
         await pilot.press("S", "f", "f")
-        assert top.text("listing") == "jobs only waiting"
-        assert top.listed == [2, 4]
+        await top.until(pilot, lambda: top.text("listing") == "jobs only waiting")
+        await top.until(pilot, lambda: top.listed == [2, 4])
         await pilot.press("f", "f", "slash", *"tiny", "enter")
         await top.until(pilot, lambda: top.listed == [3])
         assert top.text("listing") == "jobs with “tiny”"
@@ -157,7 +157,7 @@ def test_the_chosen_job_stays_chosen_when_others_come_and_go(top: Application) -
         other = job_row(9, "other", "running", ceiling=GiB)
         top.app.take(view(RUNNING, other, WAITING))
         await top.until(pilot, lambda: top.listed == [1, 9, 2])
-        assert top.chosen == [2]
+        await top.until(pilot, lambda: top.chosen == [2])
         top.app.take(view())
         await top.until(pilot, lambda: top.listed == [])
         await pilot.press("c", "p", "l", "enter", "down")
@@ -169,15 +169,15 @@ def test_the_chosen_job_stays_chosen_when_others_come_and_go(top: Application) -
 def test_help_and_details_open_above_all_and_close(top: Application) -> None:
     async def steps(pilot: Pilot[None]) -> None:
         await pilot.press("question_mark")
-        assert isinstance(top.app.screen, Sheet)
+        await top.until(pilot, lambda: isinstance(top.app.screen, Sheet))
         await pilot.press("escape", "enter")
-        assert isinstance(top.app.screen, Sheet)
+        await top.until(pilot, lambda: isinstance(top.app.screen, Sheet))
         top.app.take(view(RUNNING))  # What is below is drawn again meanwhile.
         await top.until(pilot, lambda: top.listed == [1])
         await pilot.press("q")
-        assert not isinstance(top.app.screen, Sheet)
+        await top.until(pilot, lambda: not isinstance(top.app.screen, Sheet))
         await pilot.press("q")
-        assert not top.app.is_running
+        await top.until(pilot, lambda: not top.app.is_running)
 
     top.run(view(RUNNING, WAITING), steps)
 
@@ -195,8 +195,7 @@ def test_output_is_followed_while_it_grows_and_closed(top: Application, tmp_path
             file.write(b"more\n")
         await top.until(pilot, lambda: "more" in pane.lines)
         await pilot.press("l")
-        assert pane.follows is None
-        assert not pane.display
+        await top.until(pilot, lambda: pane.follows is None and not pane.display)
 
     top.run(view(RUNNING, WAITING), steps)
 
