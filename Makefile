@@ -9,7 +9,7 @@ EXTRA := dev
 # TensorFlow refuses.
 SPREAD := --numprocesses 4 --dist loadfile --max-worker-restart 1
 
-.PHONY: demo quick test check browser fuzz chaos bench likeness compat docs clean
+.PHONY: demo quick test check browser fuzz chaos bench likeness doctor-score compat docs clean
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -69,6 +69,13 @@ likeness:
 		--editable '.[tensorflow,corpus]'
 	mkdir -p $(CORPUS)
 	$(LIKENESS)/bin/python -m bench.likeness --corpus '$(CORPUS)' --only '$(ONLY)' --lanes $(LANES)
+
+# `make doctor-score CORPUS=~/checkouts`: precision and recall of `sublet doctor`; with a corpus over
+# public programs, too. REPRODUCE=1 runs the sick programs with TensorFlow, and takes half an hour.
+REPRODUCE ?=
+doctor-score: $(STAMP)
+	$(BIN)/python -m bench.doctor $(if $(REPRODUCE),--reproduce,) \
+		$(if $(filter-out file,$(origin CORPUS)),--corpus '$(CORPUS)')
 
 # `make compat TENSORFLOW=2.18 PYTHON=python3.12`: what touches TensorFlow, with another one.
 COMPAT := $(VENV)-$(TENSORFLOW)

@@ -4,8 +4,10 @@ Only text is taken: pictures and archives are large, and the data are ours. A pr
 commit is one of ours.
 """
 
+import contextlib
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 from bench.corpus import Program
@@ -49,6 +51,21 @@ def bring(program: Program, copies: Path, into: Path) -> Path:
     made.write_text(script(source.read_text()))
     source.unlink()
     return made
+
+
+def texts(program: Program, copies: Path, folders: list[str]) -> Iterator[tuple[str, str]]:
+    """Paths and texts of all scripts and notebooks below these folders of a repository; what its
+    copy lacks is left out."""
+    git = ["git", f"--git-dir={_repository(program, copies)}"]
+    places = [f"{folder}/" if folder else "." for folder in folders]
+    listed = _output([*git, "ls-tree", "-r", "-l", program.commit, "--", *places])
+    for line in listed.decode().splitlines():
+        facts, _, path = line.partition("\t")
+        _, _, blob, size = facts.split()
+        if path.endswith((".py", ".ipynb")) and size.isdigit() and int(size) <= _MOST:
+            with contextlib.suppress(Missing):
+                data = _output([*git, "cat-file", "blob", blob])
+                yield path, data.decode("utf-8", errors="replace")
 
 
 def _repository(program: Program, copies: Path) -> Path:

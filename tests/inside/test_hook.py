@@ -57,6 +57,7 @@ def test_a_child_that_never_needs_tensorflow_imports_next_to_nothing_for_us() ->
         "_sublet",
         "_sublet.inside",
         "_sublet.inside.hook",
+        "atexit",  # Part of the interpreter.
         "importlib",
         "importlib._bootstrap",
         "importlib._bootstrap_external",

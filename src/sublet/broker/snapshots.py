@@ -227,6 +227,8 @@ class Snapshots:
             code=outcome.code if outcome else None,
             cause=outcome.cause if outcome else None,
             by_user=outcome is not None and outcome.by_user,
+            error=outcome.error if outcome else None,
+            script=spec.script,
             array=spec.task.array if spec.task else None,
             index=spec.task.index if spec.task else None,
             after=(*spec.after, *spec.after_ok),

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from sublet.backends.backend import Ending
 from sublet.domain.device import Holder
-from sublet.domain.job import CANCELLED, Cause, Job, Outcome, Tenant
-from sublet.formats import usage_file
+from sublet.domain.job import CANCELLED, Cause, Job, Outcome, Tenant, UncaughtError
+from sublet.formats import last_error, usage_file
 from sublet.formats.oom_evidence import OomEvidence, read_evidence
 from sublet.formats.usage_file import Reading, read_usage
 
@@ -83,7 +83,13 @@ def judge(
         unseen=unseen,
         peaks=_peaks(usages, len(state.lease.all)),
         siblings=evidence.siblings if cause == "lease exceeded" else "",
+        error=_error(directory) if cause == "exited" and code else None,
     )
+
+
+def _error(directory: str) -> UncaughtError | None:
+    found = last_error.read(directory)
+    return None if found is None else UncaughtError(found.text, found.file, found.line)
 
 
 def _peaks(usages: list[Reading], devices: int) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sublet.client.profile import Profile
     from sublet.client.profile_starts import BackgroundProfile
     from sublet.domain.job import Outcome
+    from sublet.domain.job_fields import JobFields
     from sublet.wire.messages import Ended, Granted, Retried, Started
 
 
@@ -74,6 +75,8 @@ def run(
     elif ended.outcome.cause in ("cancelled", "stopped"):
         why = ended.outcome.message if ended.outcome.cause == "stopped" else "`sublet cancel`"
         _say(f"the program was {'not started' if ended.lease is None else 'ended'}: {why}")
+    elif not quiet and ended.outcome.code:
+        _advise(ended.outcome, spec)
     if not quiet and ended.outcome.left:
         _say(f"stopped processes that the program left behind: {', '.join(ended.outcome.left)}")
         _say("`--leave-children` keeps such processes running")
@@ -249,6 +252,18 @@ def _explain(ended: "Ended", words: list[str]) -> None:
         for line in lines[1:]:
             print(f"  {'':<7}{line}", file=sys.stderr)
     sys.stderr.flush()
+
+
+def _advise(outcome: "Outcome", spec: "JobFields") -> None:
+    """Say what the error that ended the program means, if that is known."""
+    from sublet.doctor.failure import explain
+
+    program = spec["program"]
+    script = os.fsdecode(program["target"]) if program["kind"] == "script" else ""
+    for one in explain(outcome, script):
+        place = f"{one.place}: " if one.place else ""
+        _say(f"{place}{one.sentence} [{one.rule}]")
+        _say(f"fix: {one.fix}")
 
 
 def _write_report(path: str, name: str, ended: "Ended") -> None:

@@ -28,6 +28,7 @@ VERBS = {
     "probe": "Estimate a program's memory from a few small steps.",
     "plan": "Show how a program would train in so much memory, without training it.",
     "explain": "Show how a job's lease was sized.",
+    "doctor": "Say what is wrong with a program, a log, a job or this machine.",
     "profile": "Profile a running job, and show all programs beside it on one time line.",
     "serve": "Serve models to TensorFlow Serving's clients.",
     "models": "List served models: memory, load time, requests, last use.",

@@ -61,7 +61,7 @@ def read_command(words: list[str], python: str | None = None) -> "ProgramFields"
     if os.path.isfile(first) or first.endswith(".py") or _has_main(first):
         _check_script(first)
         _check_language(first)
-        return _python_program("script", first, rest, [], _interpreter(python))
+        return _python_program("script", first, rest, [], interpreter(python))
     return _command(first, rest)
 
 
@@ -75,7 +75,7 @@ def _module(words: list[str], python: str | None) -> "ProgramFields":
             f"-m {name!r} is not the name of a module.",
             "-m runs a module, as `python -m` does; memory is --memory, or --mem.",
         )
-    return _python_program("module", name, args, [], _interpreter(python))
+    return _python_program("module", name, args, [], interpreter(python))
 
 
 def surroundings() -> "SurroundingsFields":
@@ -218,7 +218,7 @@ def _command(first: str, rest: list[str]) -> "ProgramFields":
     return _other(os.fsencode(os.path.abspath(found)), rest)
 
 
-def _interpreter(python: str | None) -> bytes:
+def interpreter(python: str | None = None) -> bytes:
     """The named interpreter, else the active virtual environment's, else our own."""
     if python is not None:
         found = _which(python)

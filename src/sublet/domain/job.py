@@ -1,5 +1,6 @@
 """Jobs, and the states they go through; each state carries exactly its own data."""
 
+import os
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -183,6 +184,14 @@ class JobSpec(Struct, frozen=True):
         return f"{self.program.kind}:{target.decode(errors='replace')}"
 
     @property
+    def script(self) -> str:
+        """The path of the script that it runs; empty if it runs none."""
+        if self.program.kind != "script":
+            return ""
+        path = os.path.join(self.surroundings.cwd, self.program.target)
+        return path.decode(errors="replace")
+
+    @property
     def is_pools(self) -> bool:
         """Whether it is a worker of a pool."""
         return self.program.target == POOL_PROGRAM
@@ -220,6 +229,16 @@ CANCELLED: Final = "cancelled"
 """The cause of an end by `sublet cancel`, and the reason of that stop."""
 
 
+class UncaughtError(Struct, frozen=True):
+    """The exception that has ended a program."""
+
+    text: str
+    """Its class and its message, as a traceback's last line has them."""
+    file: str = ""
+    line: int | None = None
+    """Where in the program's own script it came through."""
+
+
 class Outcome(Struct, frozen=True):
     """How an attempt ended. An ending is data, never an exception."""
 
@@ -253,6 +272,8 @@ class Outcome(Struct, frozen=True):
     """The peak on each of several devices, of which `peak` is the most."""
     siblings: str = ""
     """When it ran out of memory: the other processes of the program, and what each could use."""
+    error: UncaughtError | None = None
+    """The exception that has ended it, if one has and it was seen."""
 
 
 class Waiting(Struct, frozen=True, tag="waiting"):

@@ -24,10 +24,10 @@ def why_no_gpu() -> str:
     return "its log says why, with TF_CPP_MIN_LOG_LEVEL=0"
 
 
-def too_old() -> str:
+def too_old(build: dict[str, object] | None = None) -> str:
     """Why TensorFlow cannot use a GPU that it finds: the driver knows no CUDA of the version that
     it was built with. Empty if it does, or if either is unknown."""
-    built = str(_built().get("cuda_version", ""))
+    built = str((_built() if build is None else build).get("cuda_version", ""))
     version = ctypes.c_int()
     try:
         ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
@@ -41,7 +41,15 @@ def too_old() -> str:
 
 def missing_libraries() -> list[str]:
     """What TensorFlow needs of CUDA and cannot load. Loads libraries to see whether they can be."""
-    return [name for name in _needed(_built()) if not _is_there(name)]
+    import tensorflow
+
+    packages = os.path.dirname(os.path.dirname(os.path.abspath(tensorflow.__file__)))
+    return missing_beside(packages, _built())
+
+
+def missing_beside(packages: str, build: dict[str, object]) -> list[str]:
+    """The same of a TensorFlow in this directory that was built so, and need not be imported."""
+    return [name for name in _needed(build) if not _is_there(name, packages)]
 
 
 def _built() -> dict[str, object]:
@@ -63,11 +71,8 @@ def _needed(built: dict[str, object]) -> list[str]:
     return [f"lib{name}" for name in names]
 
 
-def _is_there(name: str) -> bool:
+def _is_there(name: str, packages: str) -> bool:
     """Whether TensorFlow can load it, from the packages beside it or from the system."""
-    import tensorflow
-
-    packages = os.path.dirname(os.path.dirname(os.path.abspath(tensorflow.__file__)))
     if glob.glob(os.path.join(glob.escape(packages), "nvidia", "*", "lib", name)):
         return True
     try:

@@ -6,6 +6,7 @@ patches are in `patches`.
 
 from __future__ import annotations
 
+import atexit
 import sys
 
 TYPE_CHECKING = False
@@ -18,7 +19,9 @@ _MACHINERY = "<frozen importlib._bootstrap>"
 
 
 def install() -> None:
-    """Patch TensorFlow now if it is imported, else as soon as it is."""
+    """Patch TensorFlow now if it is imported, else as soon as it is. Note what ends the program."""
+    atexit.unregister(_note_error)
+    atexit.register(_note_error)
     if not any(act is _patch for finder in _finders() for _, act in finder.waiting):
         when_imported("tensorflow", _patch)
 
@@ -82,6 +85,21 @@ class _Finder:
         code = exec_module.__code__.replace(co_filename=_MACHINERY)
         exec_module.__code__ = code
         loader.exec_module = exec_module
+
+
+def _note_error() -> None:
+    """Write down the exception that ends the program, if one does: Python keeps it there."""
+    error = getattr(sys, "last_value", None)
+    if error is None:
+        return
+    try:
+        from ..formats import last_error
+        from .current_lease import current
+
+        if (lease := current()) is not None:
+            last_error.write(lease.dir, error)
+    except Exception:
+        return  # The program has ended as it would have.
 
 
 def _patch() -> None:

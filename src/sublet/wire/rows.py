@@ -5,6 +5,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from sublet.domain.device import Device
+from sublet.domain.job import UncaughtError
 
 
 class CardRow(Struct, frozen=True):
@@ -193,6 +194,11 @@ class JobRow(Struct, frozen=True):
     cause: str | None = None
     by_user: bool = False
     """Whether its user has ended it: that is no failure."""
+    error: UncaughtError | None = None
+    """The exception that has ended it, if it was seen."""
+    script: str = ""
+    """The file that it runs; empty for a module, for code of a command line and for other
+    programs."""
     array: int | None = None
     index: int | None = None
     after: tuple[int, ...] = ()

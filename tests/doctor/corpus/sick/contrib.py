@@ -1,0 +1,4 @@
+import tensorflow as tf
+
+cell = tf.contrib.rnn.BasicLSTMCell(32)
+print(cell)

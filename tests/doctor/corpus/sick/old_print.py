@@ -1,0 +1,3 @@
+import tensorflow as tf
+
+print "TensorFlow", tf.__version__
