@@ -16,13 +16,13 @@ _LONGEST = 1 << 20
 
 
 def explain(outcome: Outcome, script: str) -> list[Finding]:
-    """What the exception that ended the program means; after an abort, what in its script or its
-    environment aborts. Empty if nothing is known, or if the verdict says it all."""
-    if outcome.by_user or not outcome.code:
+    """What the exception that ended the program means; if there was none, what in its script or its
+    environment ends programs so. Empty if nothing is known, or if the verdict says it all."""
+    if outcome.by_user or not outcome.code or outcome.cause not in ("exited", "signalled"):
         return []
     if outcome.cause == "exited" and outcome.error is not None:
         return _meaning(outcome.error, script)[:1]
-    if outcome.cause == "signalled" and outcome.code == 128 + signal.SIGABRT:
+    if outcome.cause == "exited" or outcome.code == 128 + signal.SIGABRT:
         return _aborts(script)[:1]
     return []
 

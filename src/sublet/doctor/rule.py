@@ -39,7 +39,7 @@ class Rule:
     broker: Callable[[Snapshot], Iterable[Seen]] | None = None
     job: Callable[[JobRow], Iterable[Seen]] | None = None
     fatal: bool = False
-    """Whether it ends a program without an exception, as an abort does."""
+    """Whether it ends a program at once, without an exception."""
 
     def say(self, words: tuple[str, ...]) -> tuple[str, str]:
         """The sentence and the fix with these words in their gaps."""

@@ -79,5 +79,4 @@ RULE = Rule(
         r"is multi-threaded, use of fork\(\) may lead to deadlocks in the child",
     ),
     code=_code,
-    fatal=True,
 )
