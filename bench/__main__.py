@@ -13,6 +13,7 @@ NAMES = (
     "jobs",
     "memory",
     "rest",
+    "page",
     "step",
     "plan",
     "queue",

@@ -228,7 +228,7 @@ def run_broker() -> None:
         broker.run()
 
 
-def record_a_day(history: UsageHistory, until: float, seconds: int) -> None:
+def record_a_day(history: UsageHistory, until: float, seconds: int, first: int = 100_000) -> None:
     """Programs that come, grow, run out of memory and go, until this moment."""
     ends = ("ended", "ended", "ended", "out of memory", "ended", "failed", "preempted", "ended")
     for second in range(seconds):
@@ -237,7 +237,7 @@ def record_a_day(history: UsageHistory, until: float, seconds: int) -> None:
         for slot, name in enumerate(_NAMES):
             length = 1800 + 700 * slot
             turn, age = divmod(second + 997 * slot, length)
-            job = 100_000 + 1000 * slot + turn
+            job = first + 8 * turn + slot
             rests = (turn + slot) % 4 == 3
             charge = int((0.4 + 0.15 * ((slot + turn) % 4)) * GiB)
             if rests:

@@ -11,6 +11,7 @@ from bench import (
     elastic,
     jobs,
     memory,
+    page,
     parts,
     plan,
     processes,
@@ -49,6 +50,16 @@ RESULTS = (
             "broker": rest.AtRest(39_000_000, 30_000_000, 0.0001, 20.0),
             "nursery": rest.AtRest(590_000_000, 320_000_000, 0.0, 20.0),
         },
+    ),
+    page.result(
+        page.Figures(
+            paints=[0.2, 0.3],
+            drawn=[0.5, 0.9],
+            updates=[0.3, 1.2],
+            sizes={"history": 586_000},
+            week=[20_000_000 + 1000 * day for day in range(8)],
+            shares={"nothing runs": 0.0003},
+        )
     ),
     step.result(
         {

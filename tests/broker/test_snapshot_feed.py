@@ -176,3 +176,21 @@ def test_a_client_follows_through_the_broker_s_own_socket(harness: BrokerHarness
     listener.close()
     thread.join()
     assert views[-1].events[-1].job == 1
+
+
+def test_changes_are_gathered_for_longer_when_a_look_takes_long(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a view that is open on very many jobs never takes most of the broker's time."""
+    rows = harness.broker.snapshots.rows
+
+    def slow_rows(numbers: tuple[int, ...], live: int, finished: int) -> messages.Jobs:
+        harness.broker.clock.tick += 2.0  # type: ignore[attr-defined]
+        return rows(numbers, live, finished)
+
+    monkeypatch.setattr(harness.broker.snapshots, "rows", slow_rows)
+    harness.subscribe()
+    waits: list[float] = []
+    monkeypatch.setattr(harness.reactor, "call_once", lambda seconds, _: waits.append(seconds))
+    harness.broker.feed.note([])
+    assert waits == [10.0]

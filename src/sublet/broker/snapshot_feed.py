@@ -23,6 +23,9 @@ _PERIOD = 1.0
 """Seconds between looks at what changes without an event: memory in use, strangers."""
 _SOON = 0.05
 """Seconds in which changes are gathered into one update."""
+_REST = 5.0
+"""So many times as long as a look took, changes are gathered before the next: with a thousand jobs
+a look takes a while, and the broker has other things to do."""
 _MOST_LIVE = 1000
 _MOST_FINISHED = 100
 _MOST_EVENTS = 200
@@ -52,6 +55,8 @@ class SnapshotFeed:
         self._sequence = 0
         self._events: deque[EventRow] = deque(maxlen=_MOST_EVENTS)
         self._states: dict[int, str] = {}
+        self._took = 0.0
+        """Seconds that the last look took."""
 
     def subscribe(self, connection: ClientConnection) -> None:
         """Send the whole to this connection, and from here on what changes."""
@@ -80,7 +85,7 @@ class SnapshotFeed:
                 self._states[number] = state
                 at = self._clock.wall()
                 self._events.append(EventRow(at, number, job.name, state, job.attempt))
-        self._reactor.call_once(_SOON, self._publish)
+        self._reactor.call_once(max(_SOON, _REST * self._took), self._publish)
 
     def _look_again(self) -> None:
         self._publish()
@@ -135,8 +140,10 @@ class SnapshotFeed:
         )
 
     def _look(self) -> _View:
+        began = self._clock.now()
         shown = self._snapshots.rows((), _MOST_LIVE, _MOST_FINISHED)
         devices = {row.device.id: row for row in self._snapshots.devices()}
+        self._took = self._clock.now() - began
         return _View(devices, {row.id: row for row in shown.rows}, shown.left_out)
 
 

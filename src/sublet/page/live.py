@@ -65,17 +65,16 @@ class Live:
         self._start()
         seen: View | None = None
         first = True
-        at = 0.0
+        at = time.time()  # What was before, the page asks for itself.
         try:
             while not self._closed:
                 changed, view = self._changed, self._view
                 if self._known and (view is not seen or first):
                     usage = None
-                    if view is not None:
+                    if view is not None and not first:
                         usage = await asyncio.to_thread(read_usage_since, self._home, at)
-                        # The first lot is what the page asks for itself, and much more.
                         at = usage.at if usage is not None else at
-                    yield _event(_news(seen, view, None if first else usage))
+                    yield _event(_news(seen, view, usage))
                     seen, first = view, False
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), _SIGN_OF_LIFE)

@@ -77,6 +77,19 @@ export function runs(points) {
   return found;
 }
 
+// The longest part of a run that stays at one height: a label that stands there covers no other band.
+export function level(run) {
+  let best = [0, 0];
+  let start = 0;
+  for (let index = 1; index <= run.length; index += 1) {
+    const same = index < run.length && run[index][1] === run[start][1] && run[index][3] === run[start][3];
+    if (same) continue;
+    if (index - start > best[1] - best[0]) best = [start, index];
+    start = index;
+  }
+  return run.slice(...best);
+}
+
 // The outline of a run between two of its columns, as the path of a polygon with steps.
 export function outline(run, low, high, x, y) {
   const up = [];

@@ -1,6 +1,6 @@
 // Draws the memory of one device over time: bands for leases, filled as far as they are used.
 
-import { moments, outline, rowAt, runs, stack, thin, ticks } from "./bands.js";
+import { level, moments, outline, rowAt, runs, stack, thin, ticks } from "./bands.js";
 import { html, setText, svg } from "./dom.js";
 import { bytes, clock, date, hue } from "./format.js";
 import { now, store } from "./store.js";
@@ -12,6 +12,7 @@ const STRIP = 18; // the events below the plot
 const AXIS = 20;
 const STEP = 2; // pixels
 const COLUMN = 9; // pixels for one event
+const MOST_MARKS = 12; // of more events that went wrong, only the signs are drawn
 const LABEL = { tall: 15, long: 70 };
 
 // The most serious first: where there is room for one sign only, it is the first of these.
@@ -157,22 +158,23 @@ export class DevicePlot {
         svg("path", { class: "lease", d: parts.map((run) => outline(run, 1, 3, this.x, this.y)).join(" ") }),
         svg("path", { class: "use", d: parts.map((run) => outline(run, 1, 2, this.x, this.y)).join(" ") }),
       );
-      this.label(band, job, parts[parts.length - 1]);
+      this.label(band, job, parts);
       group.append(band);
     }
     return group;
   }
 
-  label(band, job, run) {
-    const [step, bottom, , top] = run[run.length - 1];
-    const from = this.x(run[0][0]);
-    const long = this.x(step + 1) - from;
+  label(band, job, parts) {
+    const levels = parts.map(level);
+    const part = levels.reduce((one, other) => (other.length >= one.length ? other : one));
+    const [step, bottom, , top] = part[part.length - 1];
+    const long = this.x(step + 1) - this.x(part[0][0]);
     if (long < LABEL.long || this.y(bottom) - this.y(top) < LABEL.tall) return;
-    const most = Math.floor(long / 7);
+    const most = Math.floor((long - 8) / 6.5);
     const text = jobLabel(job);
     const middle = (Number(this.y(bottom)) + Number(this.y(top))) / 2;
     const shown = text.length > most ? `${text.slice(0, most - 1)}…` : text;
-    band.append(svg("text", { x: Number(this.x(step + 1)) - 6, y: middle, class: "label" }, shown));
+    band.append(svg("text", { x: Number(this.x(step + 1)) - 5, y: middle, class: "label" }, shown));
   }
 
   limit(row) {
@@ -196,8 +198,9 @@ export class DevicePlot {
       const before = columns.get(column);
       if (!before || RANKS.get(event.kind) < RANKS.get(before.event.kind)) columns.set(column, { event, x });
     }
+    const serious = [...columns.values()].filter(({ event }) => SERIOUS.has(event.kind)).length;
     for (const { event, x } of columns.values()) {
-      if (SERIOUS.has(event.kind)) {
+      if (SERIOUS.has(event.kind) && serious <= MOST_MARKS) {
         group.append(svg("line", { class: `${className(event.kind)} mark`, x1: x, x2: x, y1: TOP, y2: this.bottom }));
       }
       group.append(svg("text", { class: className(event.kind), x, y: this.bottom + 13, "data-job": event.job },
