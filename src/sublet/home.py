@@ -19,6 +19,7 @@ _OURS = (
     "ledger.sqlite",
     "ledger.sqlite-shm",
     "ledger.sqlite-wal",
+    "page.json",
 )
 """What we read in a home, beside its directories."""
 

@@ -24,6 +24,11 @@ printf '%s\033[31m \342\200\256\n' '{HOSTILE}'
 exec sleep 600
 """
 
+# Four steps of ten seconds: of the first the fullest moment, then what holds on.
+THINNED = """import(location.pathname + "bands.js").then((bands) => bands.thin(
+  [[0, 0, 0, []], [5, 1, 0, []], [5.5, 0, 0, []], [20, 0, 0, []]], 0, 40, 4,
+).map((row) => row[0]))"""
+
 
 class SignedIn:
     """A client that has opened the link."""
@@ -184,6 +189,7 @@ def test_a_browser_shows_memory_and_jobs_and_cancels_one(
         assert tab.wait_for(f"{row}.querySelector('.c-name').textContent") == HOSTILE
         assert tab.run("document.querySelectorAll('main img').length") == 0
         tab.wait_for(f"{row}.classList.contains('state-running')")
+        assert tab.run(THINNED) == [5, 5.5, 20, 20]
         # By keys alone: search, choose, open.
         tab.press("/")
         tab.wait_for("document.activeElement.type === 'search'")

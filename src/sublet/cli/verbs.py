@@ -48,6 +48,7 @@ VERBS = {
 
 
 _OTHER_WORDS = {
+    "dashboard": "ui",
     "jobs": "ps",
     "kill": "cancel",
     "list": "ps",
@@ -55,6 +56,7 @@ _OTHER_WORDS = {
     "queue": "ps",
     "rerun": "retry",
     "stop": "cancel",
+    "web": "ui",
 }
 """What others call our commands."""
 

@@ -112,9 +112,11 @@ def _listen(host: str, port: int | None) -> socket.socket:
             return socket.create_server((host, number), family=family)
         except OSError as error:
             last = error
-    where = host if port is None else f"{host}, port {port},"
+    where = host if port is None else f"{host}, port {port}"
+    named = isinstance(last, socket.gaierror) or last.errno is None
+    why = str(last.strerror) if named else os.strerror(last.errno or 0)
     raise WorldError(
-        f"The page cannot be at {where} because of: {last.strerror}.",
+        f"The page cannot listen on {where}: {why}.",
         "Name an address of this machine; --port 0 takes any port that is free.",
     ) from last
 
