@@ -24,8 +24,8 @@ _PERIOD = 1.0
 _SOON = 0.05
 """Seconds in which changes are gathered into one update."""
 _REST = 5.0
-"""So many times as long as a look took, changes are gathered before the next: with a thousand jobs
-a look takes a while, and the broker has other things to do."""
+"""For so many times as long as a look took there is no other: with a thousand jobs it takes a
+while, and the broker has other things to do."""
 _MOST_LIVE = 1000
 _MOST_FINISHED = 100
 _MOST_EVENTS = 200
@@ -57,6 +57,8 @@ class SnapshotFeed:
         self._states: dict[int, str] = {}
         self._took = 0.0
         """Seconds that the last look took."""
+        self._looked = 0.0
+        """When it was over."""
 
     def subscribe(self, connection: ClientConnection) -> None:
         """Send the whole to this connection, and from here on what changes."""
@@ -85,7 +87,8 @@ class SnapshotFeed:
                 self._states[number] = state
                 at = self._clock.wall()
                 self._events.append(EventRow(at, number, job.name, state, job.attempt))
-        self._reactor.call_once(max(_SOON, _REST * self._took), self._publish)
+        rested = self._looked + _REST * self._took - self._clock.now()
+        self._reactor.call_once(max(_SOON, rested), self._publish)
 
     def _look_again(self) -> None:
         self._publish()
@@ -143,7 +146,8 @@ class SnapshotFeed:
         began = self._clock.now()
         shown = self._snapshots.rows((), _MOST_LIVE, _MOST_FINISHED)
         devices = {row.device.id: row for row in self._snapshots.devices()}
-        self._took = self._clock.now() - began
+        self._looked = self._clock.now()
+        self._took = self._looked - began
         return _View(devices, {row.id: row for row in shown.rows}, shown.left_out)
 
 

@@ -70,12 +70,14 @@ class Live:
             while not self._closed:
                 changed, view = self._changed, self._view
                 if self._known and (view is not seen or first):
-                    usage = None
+                    yield _event(_news(seen, view))
+                    seen = view
                     if view is not None and not first:
                         usage = await asyncio.to_thread(read_usage_since, self._home, at)
-                        at = usage.at if usage is not None else at
-                    yield _event(_news(seen, view, usage))
-                    seen, first = view, False
+                        if usage is not None:
+                            at = usage.at
+                            yield _event(News(True, left_out=view.left_out, usage=usage))
+                    first = False
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), _SIGN_OF_LIFE)
                     continue
@@ -128,7 +130,7 @@ class Live:
         self._changed = asyncio.Event()
 
 
-def _news(before: View | None, now: View | None, usage: Usage | None) -> News:
+def _news(before: View | None, now: View | None) -> News:
     """What has changed between two views. Rows that have not are the same objects."""
     if now is None:
         return News(False)
@@ -140,7 +142,6 @@ def _news(before: View | None, now: View | None, usage: Usage | None) -> News:
         tuple(shown_job(row) for id, row in now.jobs.items() if known.jobs.get(id) is not row),
         tuple(known.jobs.keys() - now.jobs.keys()),
         now.left_out,
-        usage,
     )
 
 

@@ -140,10 +140,19 @@ export class JobTable {
     }
     const kept = new Set(wanted);
     for (const child of [...this.body.children]) if (!kept.has(child)) child.remove();
-    wanted.forEach((element, index) => {
-      if (this.body.children[index] !== element) this.body.insertBefore(element, this.body.children[index] ?? null);
-    });
+    this.arrange(wanted);
     for (const id of [...this.rows.keys()]) if (!store.jobs.has(id)) this.rows.delete(id);
+  }
+
+  // Brings the rows into this order. One that has to go further down is left where it is until its turn
+  // comes: otherwise all between would be moved instead of it.
+  arrange(wanted) {
+    let next = this.body.firstChild;
+    for (const element of wanted) {
+      if (next !== element && next?.nextSibling === element) next = element;
+      if (next === element) next = next.nextSibling;
+      else this.body.insertBefore(element, next);
+    }
   }
 
   drawTools(rows) {

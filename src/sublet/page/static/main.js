@@ -6,7 +6,7 @@ import { JobPage } from "./job.js";
 import { ModelsPage } from "./models.js";
 import { connect, connectionFault, onChange, store } from "./store.js";
 
-const SOON = 100; // milliseconds in which changes are gathered into one drawing
+const SOON = 30; // milliseconds in which changes are gathered into one drawing
 
 const main = document.getElementById("main");
 const help = document.getElementById("help");

@@ -114,16 +114,10 @@ export function connectionFault() {
 export function connect() {
   source?.close();
   source = new EventSource("api/live");
-  source.onopen = async () => {
+  source.onopen = () => {
     store.connected = true;
     failing = null;
     changed("connection");
-    try {
-      await loadUsage(); // Again after each loss: what came in between was missed.
-    } catch (error) {
-      failing = error.message;
-      changed("connection");
-    }
   };
   source.onmessage = (message) => {
     apply(JSON.parse(message.data));
@@ -135,4 +129,6 @@ export function connect() {
     changed("connection");
     whyGone();
   };
+  // Again after each loss: what came in between was missed. If it fails, so does the source.
+  loadUsage().catch(() => {});
 }
