@@ -8,6 +8,7 @@ import pytest
 import sublet
 from handbook import reference
 from handbook.__main__ import build
+from handbook.pages import ROOT
 from sublet.cli.verbs import VERBS
 
 
@@ -19,6 +20,12 @@ def test_the_reference_names_all_that_is_public() -> None:
     for verb in VERBS:
         assert f"\n## {verb}\n" in commands, verb
         assert f"Usage: sublet {verb}" in commands
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "handbook" / "mkdocs.yml").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f" docs/{page.name}\n" in navigation, page.name
 
 
 @pytest.mark.slow
