@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-HEAVY = {"tensorflow", "keras", "numpy", "rich", "click", "ray", "textual"}
+HEAVY = {"tensorflow", "keras", "numpy", "rich", "click", "ray", "textual", "starlette", "uvicorn"}
 
 
 def loaded_by(statement: str) -> set[str]:

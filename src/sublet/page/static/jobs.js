@@ -89,7 +89,9 @@ export class JobTable {
     this.headers = COLUMNS.map(([key, title]) => html("th", { scope: "col", class: `c-${key}` },
       html("button", { type: "button", onclick: () => this.sort(key) }, title)));
     this.body = html("tbody", {});
-    this.empty = html("p", { class: "empty" });
+    this.emptyText = html("span", {});
+    this.other = html("a", { hidden: true });
+    this.empty = html("p", { class: "empty" }, this.emptyText, " ", this.other);
     this.more = html("button", {
       type: "button", class: "more",
       onclick: () => {
@@ -170,8 +172,13 @@ export class JobTable {
     setText(this.more, `Show ${left} more`);
     const beyond = store.leftOut ? `${store.leftOut} more wait; \`sublet ps --all\` lists them.` : "";
     const none = store.jobs.size ? "No job matches." : "No jobs yet. Try: sublet submit train.py";
-    setText(this.empty, rows.length ? beyond : store.broker === null ? "Loading …" : none);
-    this.empty.hidden = this.empty.textContent === "";
+    setText(this.emptyText, rows.length ? beyond : store.broker === null ? "Loading …" : none);
+    // One that ended long ago is not in the table, but it has a page.
+    const number = rows.length ? null : /^#?([0-9]{1,15})$/.exec(this.search.value.trim());
+    this.other.hidden = !number;
+    this.other.href = number ? `#/job/${number[1]}` : "";
+    setText(this.other, number ? `Look for job ${number[1]}` : "");
+    this.empty.hidden = !this.emptyText.textContent;
   }
 
   gangRow(row) {

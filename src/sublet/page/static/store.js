@@ -3,6 +3,7 @@
 const MOST_EVENTS = 3000;
 const LONGEST = 7 * 86400;
 const RETRY = 2000;
+const RELOAD = 600000; // milliseconds after which what has become old is loaded anew, thinned
 
 export const store = {
   connected: false,
@@ -74,6 +75,7 @@ function addUsage(usage) {
 export async function loadUsage() {
   const usage = await ask("api/history");
   store.usage.clear();
+  store.names.clear();
   store.events.length = 0;
   if (usage) addUsage(usage);
   changed("usage");
@@ -94,6 +96,10 @@ function apply(news) {
 
 let source = null;
 let failing = null;
+
+setInterval(() => {
+  if (store.connected && store.broker) loadUsage().catch(() => {});
+}, RELOAD);
 
 // Tells a page that has to sign in again from a server that is away for a moment.
 async function whyGone() {
