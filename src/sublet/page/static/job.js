@@ -26,7 +26,7 @@ export class JobPage {
       this.facts, this.tasks,
       html("div", { class: "toolbar" }, this.ranges), this.figure,
       this.log.element,
-      html("section", {}, html("h2", {}, "Attempts"),
+      html("section", { class: "scroll" }, html("h2", {}, "Attempts"),
         html("table", {}, html("thead", {}, html("tr", {},
           ["Attempt", "Ended", "How", "Lease", "Peak", "Ran", "Output"].map((one) => html("th", { scope: "col" }, one)))),
         this.attempts)),

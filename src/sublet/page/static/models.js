@@ -25,7 +25,7 @@ export class ModelsPage {
     const titles = ["Model", "Version", "State", "On", "Memory", "Load", "Requests", "Per second", "In its queue", "Idle"];
     this.table = html("table", { hidden: true },
       html("thead", {}, html("tr", {}, titles.map((title) => html("th", { scope: "col" }, title)))), this.body);
-    this.element = html("section", { "aria-label": "Models" }, html("h2", {}, "Models"), this.state, this.table);
+    this.element = html("section", { class: "scroll", "aria-label": "Models" }, html("h2", {}, "Models"), this.state, this.table);
     this.read();
   }
 
