@@ -10,15 +10,17 @@ from sublet.backends.backend import Ending
 from sublet.broker.broker import Broker
 from sublet.broker.device_usage import UsageSample
 from sublet.broker.ledger import Ledger
+from sublet.domain.device import Device
 from sublet.domain.job import Program
 from sublet.domain.memory import Exactly
 from sublet.home import Home
 from sublet.reactor import Reactor
 from sublet.units import MiB
 from sublet.wire import messages
+from sublet.wire.rows import HoldingRow
 from support.client import Client
 from support.fakes import FakeClock, FakeProbe, PuppetBackend
-from support.jobs import device, job
+from support.jobs import device, facts, job, lease, running
 
 SPEC = replace(
     job().spec, client=None, program=Program("command", b"/bin/true"), memory=Exactly(500 * MiB)
@@ -28,9 +30,10 @@ SPEC = replace(
 class BrokerHarness:
     """A broker on a clock and a reactor that only the test moves."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *devices: Device) -> None:
         self.home = Home(root)
         self.home.make()
+        self.devices = devices or (device(capacity=2048 * MiB),)
         self.reactor = _Timers()
         self.clock = FakeClock()
         self.backend = PuppetBackend()
@@ -38,7 +41,7 @@ class BrokerHarness:
 
     def start(self) -> None:
         ledger = Ledger.open(self.home.ledger)
-        probe = FakeProbe(device(capacity=2048 * MiB))
+        probe = FakeProbe(*self.devices)
         self.broker = Broker(self.reactor, self.home, ledger, probe, self.clock, self.backend)
         self.broker.settle()
 
@@ -50,8 +53,8 @@ class BrokerHarness:
         client.close()
         return reply
 
-    def submit(self, name: str = "train.py") -> None:
-        self.ask(messages.Submit(replace(SPEC, name=name), name))
+    def submit(self, name: str = "train.py", gpus: int | None = None) -> None:
+        self.ask(messages.Submit(replace(SPEC, name=name, gpus=gpus), name))
 
     def history(self, since: float = 0.0) -> messages.UsageHistory:
         reply = self.ask(messages.AskUsageHistory(since=since))
@@ -165,3 +168,33 @@ def test_leases_that_an_earlier_broker_granted_are_recorded_and_not_granted_agai
     assert history.began == harness.clock.at - 3
     assert not history.events
     assert [one.job for one in history.devices["cpu"][-1].holdings] == [1]
+
+
+def test_a_job_with_two_cards_is_recorded_on_both(tmp_path: Path) -> None:
+    cards = [device(name, capacity=8192 * MiB) for name in ("gpu0", "gpu1")]
+    harness = BrokerHarness(tmp_path / "home", device(capacity=2048 * MiB), *cards)
+    harness.submit(gpus=2)
+    harness.backend.begin("1.1")
+    harness.pass_seconds(2)
+    history = harness.history()
+    held = {name: [one.job for one in rows[-1].holdings] for name, rows in history.devices.items()}
+    assert held == {"cpu": [], "gpu0": [1], "gpu1": [1]}
+    assert [(one.device, one.kind) for one in history.events] == [
+        ("gpu0", "granted"),
+        ("gpu1", "granted"),
+    ]
+    harness.close()
+
+
+def test_a_lease_within_another_counts_there(harness: BrokerHarness) -> None:
+    outer, inner = job(1, running(lease())), job(2, running(lease(ceiling=100 * MiB)))
+    inner = replace(inner, spec=replace(inner.spec, within=1))
+    samples = harness.broker.usage.samples
+    samples["1.1"] = UsageSample(300 * MiB, 300 * MiB, ())
+    samples["2.1"] = UsageSample(50 * MiB, 50 * MiB, ())
+    facts_now = facts(harness.devices[0])
+    held = harness.broker.recorder._holdings([outer, inner], facts_now)
+    assert held == (HoldingRow(1, lease().charge, 350 * MiB),)
+    # One whose outer lease has ended counts by itself.
+    (alone,) = harness.broker.recorder._holdings([inner], facts_now)
+    assert (alone.job, alone.used) == (2, 50 * MiB)
