@@ -145,6 +145,22 @@ def test_a_script_of_any_shape_is_read_in_bounded_time(capsys: pytest.CaptureFix
     Path("deep.py").write_text(f"import tensorflow as tf\n{calls}\nf0()\n")
     Path("nested.py").write_text("x = " + "(" * 150 + "1" + ")" * 150 + "\n")
     assert doctor("deep.py") == doctor("nested.py") == 0
+    Path("sum.py").write_text(f"import tensorflow as tf\nx = {' + '.join(['1'] * 3000)}\n{LATE}")
+    assert doctor("sum.py") == 1
     Path("worse.py").write_text("x = " + "-" * 100_000 + "1\n")
     assert doctor("worse.py") in (0, 1)
     capsys.readouterr()
+
+
+def test_lines_of_a_long_log_keep_their_numbers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only its end is read."""
+    monkeypatch.setattr("sublet.doctor.examination._TAIL", 4096)
+    monkeypatch.setattr("sublet.doctor.examination._PIECE", 1024)
+    text = "x\n" * 20_000 + "RuntimeError: Graph is finalized and cannot be modified.\n"
+    Path("long.log").write_text(f"Collective ops must be configured at program startup\n{text}")
+    assert doctor("long.log") == 1
+    said = capsys.readouterr().out
+    assert said.startswith("long.log:20002: error: A function adds")
+    assert "strategy-after-start" not in said

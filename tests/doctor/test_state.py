@@ -41,6 +41,7 @@ def snapshot(**fields: Any) -> Snapshot:
         ("job-killed", {"cause": "signalled", "code": 134}),
         ("job-killed", {"cause": "signalled", "code": 139}),
         ("job-lost", {"cause": "time limit", "code": 143}),
+        ("job-waits", {"state": "waiting", "reason": "#3 has the memory"}),
         ("job-preempted", {"cause": "exited", "code": 42}),
     ],
 )

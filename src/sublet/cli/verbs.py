@@ -48,7 +48,9 @@ VERBS = {
 
 
 _OTHER_WORDS = {
+    "check": "doctor",
     "dashboard": "ui",
+    "diagnose": "doctor",
     "jobs": "ps",
     "kill": "cancel",
     "list": "ps",

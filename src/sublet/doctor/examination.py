@@ -18,6 +18,7 @@ _SCRIPTS = (".py", ".ipynb")
 _LARGEST_SCRIPT = 8 << 20
 _TAIL = 16 << 20
 """So many bytes of a log are read, from its end."""
+_PIECE = 1 << 20
 _LINES = 20_000
 """So many lines of a job's log are read, from its end."""
 
@@ -29,21 +30,21 @@ def of_machine() -> list[Finding]:
 
 def of_file(path: str) -> list[Finding]:
     """A script or a notebook with the environment; any other text is a log."""
-    data = _read(path)
+    data, before = _read(path)
     if path.endswith(_SCRIPTS) or _names_python(data):
         machine = this_machine()
         text = data.decode("utf-8-sig", errors="replace")
         return in_order([*check_script(path, text, machine), *check_machine(machine)])
-    return of_log(path, data)
+    return of_log(path, data, before)
 
 
-def of_log(name: str, data: bytes) -> list[Finding]:
-    """What a program has written."""
+def of_log(name: str, data: bytes, before: int = 0) -> list[Finding]:
+    """What a program has written, after so many lines that were left out."""
     if b"\0" in data[:4096]:
         raise BadRequest(
             f"{name} is no text.", "Name a Python script, a notebook, a log, or a job's number."
         )
-    return check_log(name, data[-_TAIL:].decode("utf-8", errors="replace"))
+    return check_log(name, data.decode("utf-8", errors="replace"), before)
 
 
 def of_job(number: int) -> list[Finding]:
@@ -64,7 +65,7 @@ def _of_script(path: str) -> list[Finding]:
     if not path or not os.path.isfile(path):
         return []
     with contextlib.suppress(BadRequest):
-        source = _read(path).decode("utf-8-sig", errors="replace")
+        source = _read(path)[0].decode("utf-8-sig", errors="replace")
         return check_script(path, source, this_machine())
     return []
 
@@ -95,14 +96,17 @@ def _of_broker() -> list[Finding]:
     return found_in("broker", snapshot) if isinstance(snapshot, Snapshot) else []
 
 
-def _read(path: str) -> bytes:
+def _read(path: str) -> tuple[bytes, int]:
+    """The text of a file, of a long log its end, and how many lines come before that."""
+    before = 0
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if path.endswith(_SCRIPTS) and size > _LARGEST_SCRIPT:
                 raise BadRequest(f"{path} is too large for a program.", "Name the script itself.")
             if size > _TAIL and not path.endswith(_SCRIPTS):
-                file.seek(size - _TAIL)
+                for _ in range((size - _TAIL) // _PIECE + 1):
+                    before += file.read(_PIECE).count(b"\n")
             data = file.read()
     except OSError as error:
         hint = "Name a script or a log." if os.path.isdir(path) else "Check its permissions."
@@ -111,7 +115,7 @@ def _read(path: str) -> bytes:
         raise BadRequest(
             f"{path} is no text.", "Name a Python script, a notebook, a log, or a job's number."
         )
-    return data
+    return data, before
 
 
 def _names_python(data: bytes) -> bool:

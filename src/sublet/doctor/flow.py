@@ -54,8 +54,12 @@ class _Walk:
 
     def body(self, statements: Sequence[ast.stmt]) -> None:
         for statement in statements:
-            if len(self.steps) < _MOST:
-                self._statement(statement)
+            around = self._loops, self._arms, self._within, self._stack
+            try:
+                if len(self.steps) < _MOST:
+                    self._statement(statement)
+            except RecursionError:  # Of a sum of a thousand terms, say: nothing of it is known.
+                self._loops, self._arms, self._within, self._stack = around
 
     def enter(self, function: Function) -> None:
         """Go through the body of a function, once in a loop and once outside of loops."""

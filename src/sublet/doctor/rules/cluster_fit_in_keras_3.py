@@ -37,7 +37,7 @@ RULE = Rule(
     sentence="Model.fit on several workers ({which}) does not work with Keras 3.",
     fix="Install tf_keras and set TF_USE_LEGACY_KERAS=1, or write the training loop yourself.",
     log=(
-        r"unsupported type \(<class 'tensorflow\.python\.distribute\.values\.(PerReplica)'>\) to a "
+        r"unsupported type \(<class 'tensorflow\.python\.distribute\.values\.PerReplica'>\) to a "
         r"Tensor",
     ),
     code=_code,

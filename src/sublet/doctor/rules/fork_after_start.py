@@ -74,7 +74,7 @@ RULE = Rule(
     fix="Call multiprocessing.set_start_method('spawn') first, or start the children before "
     "TensorFlow computes; `sublet.Pool` does this for you.",
     log=(
-        r"(?m)^.*(?:Failed setting context|failed call to cuInit)\b.*"
+        r"(?:Failed setting context|failed call to cuInit)\b[^\n]{0,80}"
         r"(?:CUDA_ERROR_NOT_INITIALIZED|initialization error)",
         r"is multi-threaded, use of fork\(\) may lead to deadlocks in the child",
     ),

@@ -12,6 +12,6 @@ RULE = Rule(
     log=(
         r"failed to allocate ([0-9.]+ ?\w*)[^\n]{0,60} from device: (?:CUDA_ERROR_OUT_OF_MEMORY"
         r"|RESOURCE_EXHAUSTED)",
-        r"failed to create[^\n]{0,60}context[^\n]{0,80}(CUDA_ERROR_OUT_OF_MEMORY)",
+        r"failed to create[^\n]{0,60}context[^\n]{0,80}CUDA_ERROR_OUT_OF_MEMORY",
     ),
 )

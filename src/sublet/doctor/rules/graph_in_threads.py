@@ -37,8 +37,8 @@ RULE = Rule(
     fix="Build the graph before the threads start and only call `Session.run` in them, or give "
     "each thread its own `tf.Graph().as_default()`.",
     log=(
-        r"(Graph) is finalized and cannot be modified",
-        r"(Tensor) .{0,200}is not an element of this graph",
+        r"Graph is finalized and cannot be modified",
+        r"Tensor .{0,200}is not an element of this graph",
     ),
     code=_code,
 )

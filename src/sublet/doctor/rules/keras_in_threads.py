@@ -36,7 +36,7 @@ RULE = Rule(
     fix="Hold one lock around Keras calls, call an exported tf.function instead, or use processes: "
     "`sublet.Pool`.",
     log=(
-        r"'(Functional|Sequential|Model)' object has no attribute '(?:predict|train"
+        r"'(?:Functional|Sequential|Model)' object has no attribute '(?:predict|train"
         r"|test)_function'",
     ),
     code=_code,

@@ -29,7 +29,7 @@ RULE = Rule(
     sentence="{The program} asks for Keras 2, which is not installed.",
     fix="pip install tf_keras (of TensorFlow's version), and set TF_USE_LEGACY_KERAS=1.",
     log=(
-        r"(`?tf\.compat\.v1\.keras`?) (?:is )?not available with Keras 3",
+        r"(tf\.compat\.v1\.keras)`? (?:is )?not available with Keras 3",
         r"(TF_USE_LEGACY_KERAS)\b[^\n]{0,200}(?:tf_keras|tf-keras)[^\n]{0,60}(?:not installed"
         r"|install)",
         r"No module named '(tf_keras)'",

@@ -8,5 +8,5 @@ RULE = Rule(
     sentence="The loss became NaN.",
     fix="Lower the learning rate, clip gradients (clipnorm=1.0), and look for zeros "
     "in logarithms and divisions.",
-    log=(r"\bloss: nan\b",),
+    log=(r"loss: nan\b",),
 )

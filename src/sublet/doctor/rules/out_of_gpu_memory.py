@@ -13,6 +13,6 @@ RULE = Rule(
         r"[^\n]{0,200}allocator GPU_\d+_bfc",
         r"Allocator \(GPU_\d+_bfc\) ran out of memory trying to allocate (\S+)(?![^\n]{0,400}not a "
         r"failure)",
-        r"(Dst tensor) is not initialized",
+        r"Dst tensor is not initialized",
     ),
 )

@@ -77,11 +77,10 @@ def _inside(step: Step) -> bool:
 RULE = Rule(
     id="retracing",
     severity="warning",
-    sentence="A tf.function {is made in a loop or called with Python numbers}, so TensorFlow "
-    "traces it again and again: slow, and the graphs stay "
-    "in memory.",
+    sentence="A tf.function {is made in a loop, or called with changing Python values or shapes}, "
+    "so TensorFlow traces it again and again: slow, and the graphs stay in memory.",
     fix="Make the function once, outside of the loop, and pass numbers as tensors: "
     "`tf.constant(i)`.",
-    log=(r"\d+ out of the last \d+ calls to .{0,300}triggered (tf\.function retracing)",),
+    log=(r"out of the last \d+ calls to .{0,300}triggered tf\.function retracing",),
     code=_code,
 )

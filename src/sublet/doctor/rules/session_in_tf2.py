@@ -62,14 +62,13 @@ def _code(program: Program, machine: Machine) -> Iterator[Seen]:
 RULE = Rule(
     id="session-in-tf2",
     severity="error",
-    sentence="{A name such as tf.Session} is a name of TensorFlow 1, which TensorFlow 2 has below "
+    sentence="{tf.Session} is a name of TensorFlow 1, which TensorFlow 2 has below "
     "tf.compat.v1 only.",
     fix="Write `import tensorflow.compat.v1 as tf` and `tf.disable_v2_behavior()`.",
     log=(
         r"module '(?:tensorflow[\w.]*)' has no attribute '("
         + "|".join(sorted({name.rpartition(".")[2] for name in _NAMES}))
         + r")'",
-        r"(The Session graph) is empty\. Add operations to the graph before calling run\(\)",
     ),
     code=_code,
 )

@@ -34,6 +34,6 @@ RULE = Rule(
     "are "
     "ignored or refused.",
     fix="Give all sessions the same GPU options, or run them as programs of their own.",
-    log=(r"is being (mapped) to multiple devices",),
+    log=(r"is being mapped to multiple devices",),
     code=_code,
 )

@@ -36,8 +36,8 @@ RULE = Rule(
     "be configured.",
     fix="Move it above everything that computes, lists logical devices or opens a session.",
     log=(
-        r"((?:Physical|Virtual|Visible) devices) cannot be modified after being initialized",
-        r"(Int(?:ra|er) op parallelism) cannot be modified after initialization",
+        r"(?:Physical|Virtual|Visible) devices cannot be modified after being initialized",
+        r"Int(?:ra|er) op parallelism cannot be modified after initialization",
     ),
     code=_code,
 )

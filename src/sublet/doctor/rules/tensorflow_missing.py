@@ -17,6 +17,6 @@ RULE = Rule(
     sentence="There is no TensorFlow in the interpreter that runs programs ({which}).",
     fix="Activate the environment that has it, name its interpreter (`sublet run --python`), or "
     "pip install tensorflow.",
-    log=(r"(?:ModuleNotFoundError|ImportError): No module named '(tensorflow)'",),
+    log=(r"(?:ModuleNotFoundError|ImportError): No module named 'tensorflow'",),
     machine=_machine,
 )

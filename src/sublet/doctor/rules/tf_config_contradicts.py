@@ -102,9 +102,9 @@ RULE = Rule(
     fix="Write the same cluster for all tasks, each with its own `task`; or leave it to `sublet "
     "launch`.",
     log=(
-        r"The (`task_id` \S+ exceeds the maximum id of \w+)",
-        r"(`task_type` \S+ not found in cluster_spec)",
-        r"(?:There must be|No) ([^\n]{0,60} in (?:the )?`?cluster_spec`?)",
+        r"The `task_id` \S+ exceeds the maximum id of \w+",
+        r"`task_type` \S+ not found in cluster_spec",
+        r"There must be at most one '\w+' job",
     ),
     code=_code,
     machine=_machine,
