@@ -85,6 +85,8 @@ def cut(text: str, width: int) -> str:
     """The text in at most this many columns, with a sign where the rest is missing."""
     if text_width(text) <= width:
         return text
+    if text.isascii():
+        text = text[: max(0, width - 1)]
     while text and text_width(text) > width - 1:
         text = text[:-1]
     return text.rstrip() + "…"
