@@ -23,6 +23,8 @@ class Emulator:
         self._screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self._screen)
         environ = sandbox.environ | {"TERM": "xterm-256color"}
+        for name in ("COLUMNS", "LINES"):  # They would come before the size of the terminal.
+            environ.pop(name, None)
         self.pid, self._master = pty.fork()
         if self.pid == 0:
             # Before the program looks: so it never sees another size.

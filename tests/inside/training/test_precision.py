@@ -104,9 +104,9 @@ def test_what_cannot_be_mixed_is_refused_by_name() -> None:
     own.compile("sgd", "mse")
     with pytest.raises(BadRequest, match=r"Own.train_step is the program's own"):
         fit(own, "mixed_float16")
-    with pytest.raises(BadRequest, match=r"no strategy 'tpu'.*'mirrored' or 'multiworker'"):
+    with pytest.raises(BadRequest, match=r"no strategy 'tpu'.*'mirrored', 'multiworker' or"):
         sublet.fit(made, X, Y, strategy="tpu")
-    with pytest.raises(BadRequest, match=r"parameter servers.*examples/clusters"):
+    with pytest.raises(BadRequest, match=r"sublet launch --chief 1 --workers 2 --ps 1"):
         sublet.fit(made, X, Y, strategy="parameter-server")
     with pytest.raises(BadRequest, match=r"sublet launch --workers 2"):
         sublet.fit(made, X, Y, strategy="multiworker")

@@ -158,9 +158,8 @@ def replicas(strategy: str) -> Replicas | None:
         from . import parameter_servers
 
         return parameter_servers.chief()
-    raise Refused(
-        f"There is no strategy {strategy!r}.", f"Write {' or '.join(map(repr, STRATEGIES))}."
-    )
+    *most, last = map(repr, STRATEGIES)
+    raise Refused(f"There is no strategy {strategy!r}.", f"Write {', '.join(most)} or {last}.")
 
 
 def _mirrored() -> Replicas | None:
