@@ -37,9 +37,10 @@ test: check
 
 # For the test of the page in a browser, which is skipped without one.
 browser:
-	@command -v chromium > /dev/null || { test "$$(id -u)" = 0 && apt-get update -qq \
-		&& apt-get install -qq -y --no-install-recommends chromium > /dev/null; } \
-		|| echo 'No Chromium: it takes root and apt-get to install it.'
+	@command -v chromium > /dev/null || { test "$$(id -u)" = 0 && timeout 120 apt-get update -qq \
+		&& DEBIAN_FRONTEND=noninteractive timeout 600 \
+			apt-get install -qq -y --no-install-recommends chromium > /dev/null; } \
+		|| echo 'No Chromium: it takes root, apt-get and a network to install it.'
 
 # `make fuzz SECONDS=600 TARGET=hpack`: inputs that find a fault are kept in tests/fuzz/corpus.
 SECONDS ?= 60
