@@ -86,9 +86,10 @@ strategy = tf.distribute.ParameterServerStrategy(cluster)
 coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 with strategy.scope():
     held = [tf.Variable(tf.zeros([20 << 18])) for _ in range(5)]
-print("held", len(held))
+print("held", sum(float(tf.reduce_sum(one)) for one in held))
 """
-"""Has the parameter server hold 100 MiB, of which the chief makes 20 at a time."""
+"""Has the parameter server hold 100 MiB, of which the chief makes 20 at a time. They are there when
+the chief has read them: TensorFlow does not wait for operations on another task."""
 
 
 def of_role(sandbox: Sandbox, name: str, role: str) -> dict[str, Any]:
@@ -118,7 +119,8 @@ def test_the_lease_of_a_parameter_server_grows_or_is_named(sandbox: Sandbox) -> 
     ran = sandbox.sublet(*words, "48MiB..1GiB", "hold.py", timeout=None)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     held = of_role(sandbox, "hold.py", "ps")
-    assert held["lease"] >= held["peak"] >= 100 << 20
+    assert held["lease"] >= 100 << 20
+    assert 0 < held["peak"] <= held["lease"]  # What was seen last, before it was ended.
     ran = sandbox.sublet(*words, "48MiB", "hold.py", timeout=None)
     assert ran.returncode == 1
     assert re.search(r"ps 0 \(#\d+\) failed: out of memory: .*; try --memory", ran.stderr)
