@@ -137,6 +137,17 @@ def test_a_program_ends_as_it_would_without_us(sandbox: Sandbox, script: str, co
     assert_started("warm", ours)
 
 
+def test_a_fault_of_ours_at_the_end_changes_no_exit_code(sandbox: Sandbox) -> None:
+    """What runs after a program is called by C code, which would make an exit code of 1 of it."""
+    broken = "from sublet.inside import measure\nmeasure.mark_exit = lambda code: 1 / 0\n"
+    sandbox.write("ends.py", f"{broken}print('all done')")
+    ran = sandbox.sublet("run", "ends.py")
+    assert (ran.returncode, ran.stdout) == (0, "all done\n"), ran.stderr
+    assert "the end of the program was not noted: ZeroDivisionError" in ran.stderr
+    sandbox.write("fails.py", f"{broken}raise SystemError")
+    assert sandbox.sublet("run", "fails.py").returncode == 1
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])
 def test_a_program_that_a_signal_ends_takes_the_command_with_it(
     sandbox: Sandbox, number: int

@@ -62,7 +62,19 @@ class Ending:
 
     def end(self, result: int) -> int:
         """End a program that returned `result` (see `trampoline`). Returns the exit code only if
-        the interpreter has to end itself."""
+        the interpreter has to end itself. A fault of ours is told, and changes no exit code."""
+        try:
+            return self._end(result)
+        except Exception as fault:
+            with contextlib.suppress(Exception):
+                print(
+                    f"sublet: the end of the program was not noted: {fault!r}", file=sys.__stderr__
+                )
+            _flush()
+            ctypes.CDLL(None).fflush(None)
+            os._exit(_code(result))
+
+    def _end(self, result: int) -> int:
         if self._has_own_natives():
             return exit_code(result)
         measure.mark_exit(_code(result))
