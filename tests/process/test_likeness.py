@@ -146,6 +146,9 @@ def test_a_fault_of_ours_at_the_end_changes_no_exit_code(sandbox: Sandbox) -> No
     assert "the end of the program was not noted: ZeroDivisionError" in ran.stderr
     sandbox.write("fails.py", f"{broken}raise SystemError")
     assert sandbox.sublet("run", "fails.py").returncode == 1
+    leaves = "from sublet.inside.warm_start.trampoline import leave_to"
+    ran = sandbox.python("-c", f"{leaves}; leave_to(lambda: 0, lambda result: 1 / 0)")
+    assert (ran.returncode, "a fault of ours has ended the program" in ran.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])

@@ -33,6 +33,10 @@ class _Departure(SystemExit):
     run: Callable[[], int]
     code = property(operator.methodcaller("run"))
 
+    def __str__(self) -> str:
+        """What CPython prints, before it exits with 1, if `run` has failed."""
+        return "sublet: a fault of ours has ended the program; please report it"
+
 
 def leave_to(program: Callable[[], int], ended: Callable[[int], int]) -> NoReturn:
     """Leave all frames, call `program`, then `ended` with what it has returned.
