@@ -230,6 +230,7 @@ def run_broker() -> None:
 
 def record_a_day(history: UsageHistory, until: float, seconds: int, first: int = 100_000) -> None:
     """Programs that come, grow, run out of memory and go, until this moment."""
+    ends: tuple[LeaseEventKind, ...]
     ends = ("ended", "ended", "ended", "out of memory", "ended", "failed", "preempted", "ended")
     for second in range(seconds):
         at = until - seconds + second
@@ -248,7 +249,7 @@ def record_a_day(history: UsageHistory, until: float, seconds: int, first: int =
             names[job] = f"{name}-{turn}"
             kind: LeaseEventKind | None = "granted" if age == 0 else None
             if age == length - 1:
-                kind = ends[(turn + slot) % len(ends)]  # type: ignore[assignment]
+                kind = ends[(turn + slot) % len(ends)]
             if kind is not None:
                 history.note(LeaseEventRow(at, "cpu", job, names[job], 1, kind, charge))
         others = int((0.6 + 0.3 * sin(second / 5000)) * GiB)

@@ -57,6 +57,7 @@ def _described(name: str, thing: object) -> Iterator[str]:
 
 def _signature(name: str, thing: object) -> str:
     try:
+        # What cannot be called raises TypeError.
         signature = inspect.signature(thing)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return name

@@ -81,8 +81,10 @@ def test_nobody_at_the_hook() -> None:
 
 def test_a_command_gets_the_event_in_variables(tmp_path: Path) -> None:
     told = tmp_path / "told"
-    notify.send(f'echo "$SUBLET_TEXT|$SUBLET_STATE|$SUBLET_EXIT" > {told}', EVENT)
+    notify.send(f'echo "$SUBLET_JOB_TEXT|$SUBLET_JOB_STATE|$SUBLET_JOB_EXIT" > {told}', EVENT)
     assert told.read_text() == f"{EVENT['text']}|failed|3\n"
+    notify.send(f'test -z "$SUBLET_LEASE$SUBLET_DEVICE" && echo apart > {told}', EVENT)
+    assert told.read_text() == "apart\n"
     with pytest.raises(WorldError, match="ended with 4"):
         notify.send("exit 4", EVENT)
 
@@ -123,7 +125,7 @@ def test_a_desktop_needs_its_program(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_the_broker_has_them_told(sandbox: Sandbox) -> None:
     sandbox.write("fails.py", "raise SystemExit(3)")
     hook = Hook(200)
-    command = 'echo "$SUBLET_TEXT" > told.draft && mv told.draft told'
+    command = 'echo "$SUBLET_JOB_TEXT" > told.draft && mv told.draft told'
     assert sandbox.sublet("run", "-q", "--notify", command, "fails.py").returncode == 3
     sandbox.sublet("submit", "--notify", hook.address, "fails.py", check=True)
     wait_for(lambda: hook.heard, "the hook")

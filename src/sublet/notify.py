@@ -4,6 +4,7 @@ The standard library alone. The broker waits for no network: it runs `main` in a
 which reads from standard input what to tell whom.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -91,7 +92,8 @@ def _post(address: str, event: Event) -> None:
 
 
 def _call(command: str, event: Event) -> None:
-    values = {f"SUBLET_{name.upper()}": str(value) for name, value in event.items()}
+    # Not SUBLET_LEASE or SUBLET_DEVICE: these mean something to a `sublet` that the command runs.
+    values = {f"SUBLET_JOB_{name.upper()}": str(value) for name, value in event.items()}
     subprocess.run(
         ["/bin/sh", "-c", command],
         env={**os.environ, **{name: value.replace("\0", "") for name, value in values.items()}},
@@ -118,8 +120,10 @@ def main() -> int:
     """Tell whom standard input names; what goes wrong is for the broker's log."""
     order = json.load(sys.stdin)
     try:
+        with contextlib.suppress(OSError):  # The job's directory may be gone.
+            os.chdir(order["directory"])
         send(order["target"], order["event"])
     except WorldError as error:
-        print(f"#{order['event']['job']}: {error.message}", file=sys.stderr)
+        print(f"#{order['event']['number']}: {error.message}", file=sys.stderr)
         return 1
     return 0

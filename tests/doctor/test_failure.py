@@ -13,7 +13,7 @@ LATE = "RuntimeError: Intra op parallelism cannot be modified after initializati
 
 
 def failed(text: str = "", code: int = 1, cause: Any = "exited", **fields: Any) -> Outcome:
-    error = UncaughtError(text, "/work/train.py", fields.pop("line", 4)) if text else None
+    error = UncaughtError(text, "/home/me/train.py", fields.pop("line", 4)) if text else None
     return Outcome(cause, code, error=error, **fields)
 
 
@@ -27,7 +27,7 @@ def test_the_script_says_it_in_its_own_words() -> None:
 @pytest.mark.parametrize("script", ["", "/nowhere/train.py", str(SICK / "session.py")])
 def test_without_such_a_script_the_exception_says_it(script: str) -> None:
     (found,) = explain(failed(LATE), script)
-    assert (found.rule, found.place) == ("settings-after-start", "/work/train.py:4")
+    assert (found.rule, found.place) == ("settings-after-start", "/home/me/train.py:4")
 
 
 def test_an_abort_is_explained_by_what_aborts(monkeypatch: pytest.MonkeyPatch) -> None:

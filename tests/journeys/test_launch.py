@@ -76,6 +76,8 @@ def test_two_workers_train_one_model(sandbox: Sandbox) -> None:
 
 PARAMETER_SERVER = ("--chief", "1", "--workers", "1", "--ps", "1", "--stall", "20min")
 HOLD = """
+import os
+import time
 import tensorflow as tf
 
 cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -87,6 +89,8 @@ coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 with strategy.scope():
     held = [tf.Variable(tf.zeros([20 << 18])) for _ in range(5)]
 print("held", sum(float(tf.reduce_sum(one)) for one in held))
+while not os.path.exists("go"):
+    time.sleep(0.05)
 """
 """Has the parameter server hold 100 MiB, of which the chief makes 20 at a time. They are there when
 the chief has read them: TensorFlow does not wait for operations on another task."""
@@ -116,11 +120,16 @@ def test_the_lease_of_a_parameter_server_grows_or_is_named(sandbox: Sandbox) -> 
     """Of a server that gets no memory, its chief hears only that a tensor cannot be parsed."""
     sandbox.write("hold.py", HOLD)
     words = ("launch", *PARAMETER_SERVER, "--memory")
-    ran = sandbox.sublet(*words, "48MiB..1GiB", "hold.py", timeout=None)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    launched = sandbox.start(*words, "48MiB..1GiB", "hold.py")
+    wait_for(
+        lambda: all_rows(sandbox) and (of_role(sandbox, "hold.py", "ps")["peak"] or 0) >= 100 << 20,
+        "a server that is seen to hold all of it",
+    )
+    sandbox.write("go", "")
+    out, err = launched.communicate()
+    assert launched.returncode == 0, out + err
     held = of_role(sandbox, "hold.py", "ps")
-    assert held["lease"] >= 100 << 20
-    assert 0 < held["peak"] <= held["lease"]  # What was seen last, before it was ended.
+    assert held["lease"] >= held["peak"] >= 100 << 20
     ran = sandbox.sublet(*words, "48MiB", "hold.py", timeout=None)
     assert ran.returncode == 1
     assert re.search(r"ps 0 \(#\d+\) failed: out of memory: .*; try --memory", ran.stderr)

@@ -48,4 +48,4 @@ def test_a_first_operation_finds_its_pages_and_copies_no_others(
         lambda: found if (found := measure())[0] < 750 else None, "a worker with its pages"
     )
     # 29 MiB if it had copied what the nursery has no use for.
-    assert own < 25 << 10, f"{own} KiB for {faults} faults"
+    assert own < 23 << 10, f"{own} KiB for {faults} faults"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import sublet
+from sublet.broker import log
 from sublet.broker.effects import NotifyUser
 from sublet.broker.unit_of_work import UnitOfWork
 from sublet.domain.job import Finished, Job
@@ -39,20 +40,29 @@ class Notifications:
         assert isinstance(job.state, Finished)
         host = socket.gethostname()
         event = notification(job.id, job.spec.name, job.state.outcome, job.state.lease, host)
-        order = json.dumps({"target": job.spec.notify, "event": event}).encode()
         around = job.spec.surroundings
-        environ = {os.fsdecode(key): os.fsdecode(value) for key, value in around.environ.items()}
-        with self._home.log.open("ab") as log:
+        order = {
+            "target": job.spec.notify,
+            "event": event,
+            "directory": os.fsdecode(around.cwd),  # Not entered here: it may be on a network.
+        }
+        try:
+            self._start(json.dumps(order).encode(), around.environ)
+        except OSError as error:
+            log.note(f"#{job.id}: nobody was notified: {error}")
+
+    def _start(self, order: bytes, environ: dict[bytes, bytes]) -> None:
+        with self._home.log.open("ab") as file:
             process = subprocess.Popen(
                 [sys.executable, "-S", "-E", "-c", _BOOT, _PACKAGE],
                 stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
+                stdout=file,
+                stderr=file,
                 env=environ,
-                cwd=os.fsdecode(around.cwd) if os.path.isdir(around.cwd) else "/",
+                cwd="/",
                 start_new_session=True,
             )
+        process.returncode = 0  # The broker reaps all children alike.
         assert process.stdin is not None
         with process.stdin:
             process.stdin.write(order)  # Shorter than a pipe is deep.
-        process.returncode = 0  # The broker reaps all children alike.

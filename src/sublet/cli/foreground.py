@@ -18,10 +18,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from sublet.client.profile import Profile
     from sublet.client.profile_starts import BackgroundProfile
     from sublet.domain.job import Outcome
     from sublet.domain.job_fields import JobFields
+    from sublet.domain.profile import Profile
     from sublet.wire.messages import Ended, Granted, Retried, Started
 
 

@@ -5,7 +5,8 @@ import click
 from sublet.cli.completion import complete_files
 from sublet.cli.job_numbers import complete, read_number
 from sublet.cli.terminal_text import print_json, say, tell
-from sublet.client.profile import STEPS, Profile, ProfileRecorder
+from sublet.client.profile import STEPS, ProfileRecorder
+from sublet.domain.profile import Profile
 from sublet.formats.profile_order import LONGEST
 from sublet.text import plain
 from sublet.units import format_seconds

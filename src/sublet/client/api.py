@@ -10,17 +10,17 @@ from msgspec import Struct
 
 from sublet.client import job_request
 from sublet.client.connection import ask
-from sublet.client.profile import Profile, checked_directory
-from sublet.client.profile_starts import BackgroundProfile
 from sublet.client.run import run_in_foreground
 from sublet.domain.job import Cause, OnOom
 from sublet.domain.lease import Lease
+from sublet.domain.profile import Profile
 from sublet.errors import SubletError
 from sublet.home import Home
 from sublet.wire.messages import AskStatus, Ended, Granted, Retried, Snapshot, Started
 
 if TYPE_CHECKING:
     from sublet.client.job_follower import Listener
+    from sublet.client.profile_starts import BackgroundProfile
 
 Stream = IO[str] | IO[bytes] | int | None
 
@@ -144,7 +144,11 @@ def run(
     May be called from any thread. The program ends when this process does. With `profile`, its
     first steps are profiled; the files are left beside its log, or in the directory that is named.
     """
-    logdir = None if isinstance(profile, bool) else checked_directory(profile)
+    logdir = None
+    if not isinstance(profile, bool):
+        from sublet.client.profile import checked_directory
+
+        logdir = checked_directory(profile)
     spec = job_request.job(
         words,
         memory,
@@ -166,6 +170,8 @@ def run(
     recording: list[BackgroundProfile] = []
 
     def record(job: int) -> None:
+        from sublet.client.profile_starts import BackgroundProfile
+
         recording.append(BackgroundProfile(job, logdir, came.append))
         recording[0].start()
 

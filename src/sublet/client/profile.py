@@ -14,12 +14,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from msgspec import Struct
-
 from sublet.client.jobs import Job
 from sublet.client.profile_feed import ProfileFeed
 from sublet.client.profile_parts import ProfileParts
 from sublet.client.program import this_process
+from sublet.domain.profile import Profile
 from sublet.errors import BadRequest, WorldError
 from sublet.formats import profile_order
 from sublet.formats.profile_order import LONGEST, ProfileOrder
@@ -34,28 +33,6 @@ _ANSWERS = 10.0
 which Python is busy in one long call is not waited for."""
 _PLUGIN = "plugins/profile"
 """Where TensorBoard looks for profiles, below its logdir."""
-
-
-class Profile(Struct, frozen=True):
-    """What a profile has brought."""
-
-    job: int
-    name: str
-    device: str
-    steps: int
-    """So many are in TensorFlow's profile; 0 if none were seen."""
-    seconds: float
-    """So long it is."""
-    logdir: str
-    """For `tensorboard --logdir`."""
-    trace: str
-    """The time line of all programs on the device, for ui.perfetto.dev."""
-    profiles: tuple[str, ...] = ()
-    """TensorFlow's profile of each process."""
-    programs: int = 0
-    """Of so many programs there are steps in the time line."""
-    notes: tuple[str, ...] = ()
-    """What is missing, and why."""
 
 
 def checked_directory(path: str | os.PathLike[str]) -> Path:

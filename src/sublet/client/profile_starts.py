@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sublet.client.jobs import Job
-from sublet.client.profile import Profile, ProfileRecorder, checked_directory
+from sublet.client.profile import ProfileRecorder, checked_directory
+from sublet.domain.profile import Profile
 from sublet.errors import SubletError
 from sublet.home import Home
 

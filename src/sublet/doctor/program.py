@@ -185,6 +185,7 @@ class Program:
 def literal(node: ast.AST | None) -> object:
     """The value of a literal; None for anything else."""
     try:
+        # What is no expression raises ValueError.
         return ast.literal_eval(node)  # type: ignore[arg-type]
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None

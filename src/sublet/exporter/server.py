@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from sublet.errors import BadRequest, SubletError, WorldError
 from sublet.serving.access import Access, Right
@@ -54,6 +55,7 @@ class MetricsServer(ThreadingHTTPServer):
                     f"--listen {host}:{port}: other machines could read the metrics.",
                     "Listen on 127.0.0.1, or name a file with a token: --token-file FILE.",
                 )
+            # Host and port in both families; to the checker, the host may be a number.
             super().__init__(address[:2], _Handler)  # type: ignore[arg-type]
         except OSError as error:
             why = error.strerror or str(error)
@@ -66,23 +68,23 @@ class MetricsServer(ThreadingHTTPServer):
         shown = f"[{host!s}]" if self.address_family == socket.AF_INET6 else str(host)
         return f"http://{shown}:{port}/metrics"
 
-    def process_request(self, request: object, client_address: object) -> None:
+    def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread of its own; beyond a bound, hang up."""
         if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)  # type: ignore[arg-type]
+            super().process_request(request, client_address)
         else:
-            self.shutdown_request(request)  # type: ignore[arg-type]
+            self.shutdown_request(request)
 
-    def process_request_thread(self, request: object, client_address: object) -> None:
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
-            super().process_request_thread(request, client_address)  # type: ignore[arg-type]
+            super().process_request_thread(request, client_address)
         finally:
             self._room.release()
 
-    def handle_error(self, request: object, client_address: object) -> None:
+    def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up, or says nothing, is no error of ours."""
         if not isinstance(sys.exception(), OSError):
-            super().handle_error(request, client_address)  # type: ignore[arg-type]
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

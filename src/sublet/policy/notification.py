@@ -18,7 +18,7 @@ def notification(job: int, name: str, outcome: Outcome, lease: Lease | None, hos
     after = f" after {format_seconds(outcome.ran)}" if outcome.ran else ""
     return {
         "text": f"#{job} {name} on {host} {verb}{after}{why}",
-        "job": job,
+        "number": job,
         "name": name,
         "state": state,
         "exit": outcome.code,

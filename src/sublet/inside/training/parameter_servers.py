@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from typing import Any
 
 from ..current_lease import say
@@ -127,8 +128,6 @@ def _serve(cluster: dict[str, list[str]], role: str, index: int) -> None:
 
 def _wait_for_end(host: str, port: int) -> None:
     """Wait until nobody hears there any more."""
-    import time
-
     patience = time.monotonic() + _CHIEF_SAVES
     while time.monotonic() < patience:
         try:
