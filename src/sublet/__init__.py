@@ -1,8 +1,8 @@
 """Many TensorFlow programs on one device, each under a lease that TensorFlow enforces.
 
-The names in `__all__`, and the modules `sublet.joblib` and `sublet.multiprocessing`, are the public
-API; every other module is private. Importing this is quick: no TensorFlow, no GPU, and each name
-is loaded when it is first used.
+The names in `__all__`, and the modules `sublet.joblib`, `sublet.multiprocessing` and
+`sublet.sweeps`, are the public API; every other module is private. Importing this is quick: no
+TensorFlow, no GPU, and each name is loaded when it is first used.
 """
 
 TYPE_CHECKING = False  # Known to type checkers by its name; typing itself is not free.
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sublet.pool.task import task
     from sublet.serving.client.connect import Model, connect
     from sublet.serving.client.engine import Engine
+    from sublet.sweeps.sweep import sweep
     from sublet.wire.messages import Snapshot
     from sublet.wire.rows import JobRow
 
@@ -73,6 +74,7 @@ __all__ = [
     "status",
     "submit",
     "submit_array",
+    "sweep",
     "task",
 ]
 
@@ -86,6 +88,7 @@ _ELSEWHERE = {
     "sublet.pool.task": ("task",),
     "sublet.serving.client.connect": ("Model", "connect"),
     "sublet.serving.client.engine": ("Engine",),
+    "sublet.sweeps.sweep": ("sweep",),
     "sublet.wire.messages": ("Snapshot",),
     "sublet.wire.rows": ("JobRow",),
 }

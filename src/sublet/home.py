@@ -81,6 +81,11 @@ class Home:
         """The sizes of micro-batches that were found for programs, a file for each."""
         return self.path / "micro-batches"
 
+    @property
+    def sweeps(self) -> "Path":
+        """The sweeps that ran last: their directories, or links to them."""
+        return self.path / "sweeps"
+
     def make(self) -> None:
         """Create the directories, private to the user; refuse what others have made or can write
         to. A directory that is there already keeps its permissions."""

@@ -36,7 +36,7 @@ def fit(
     the History that is returned has the model. `precision` is "mixed_float16" or "mixed_bfloat16".
     """
     _check(checkpoint, checkpoint_every)
-    inside = importlib.import_module(f"{_inside()}.training.fit")
+    inside = importlib.import_module(f"{inside_package()}.training.fit")
     try:
         return inside.fit(
             model,
@@ -86,7 +86,7 @@ def split(
         activations take the memory of one micro-batch, and a step takes a third longer.
     """
     try:
-        inside = importlib.import_module(f"{_inside()}.parts.split")
+        inside = importlib.import_module(f"{inside_package()}.parts.split")
     except ImportError as wrong:
         raise BadRequest(
             f"sublet.split needs Keras 3 with TensorFlow: {wrong}.",
@@ -98,7 +98,7 @@ def split(
         raise BadRequest(f"sublet.split: {why.message}", why.hint) from None
 
 
-def _inside() -> str:
+def inside_package() -> str:
     """The package that holds this process to its lease. In a program that was started by Sublet it
     has a name of its own, as it may be of another version than the `sublet` that is installed."""
     for name, module in list(sys.modules.items()):

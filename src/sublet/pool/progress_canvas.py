@@ -80,14 +80,15 @@ class Notebook:
 
     def show(self, content: "RenderableType") -> None:
         """Replace the line."""
-        self._put(_html(content))
+        self.put(_html(content))
 
     def close(self, last: "RenderableType | None") -> None:
         """Leave `last`, or an empty output."""
         if self._handle is not None:
-            self._put("" if last is None else _html(last))
+            self.put("" if last is None else _html(last))
 
-    def _put(self, text: str) -> None:
+    def put(self, text: str) -> None:
+        """Replace the output by this HTML."""
         from IPython.display import HTML, display
 
         if self._handle is None:

@@ -1,0 +1,2 @@
+"""The part of a sweep that needs Keras: models are built, grouped by architecture, and trained, in
+this process or in a worker."""

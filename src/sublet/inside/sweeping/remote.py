@@ -1,0 +1,94 @@
+"""Trials that train in a worker of a pool: what it is asked, what it does, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..training.refused import Refused
+from .building import Builder
+from .data import Data
+from .local import Local, said
+from .state import State
+
+
+@dataclass(frozen=True)
+class TrialOrder:
+    """A trial, and from where it goes on."""
+
+    number: int
+    params: dict[str, Any]
+    epochs: int = 0
+    state: State | None = None
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a worker trains, one after the other or, if `fused`, as one."""
+
+    builder: Builder
+    data: Data
+    trials: tuple[TrialOrder, ...]
+    until: int
+    epochs: int
+    callbacks: Any = None
+    fused: bool = False
+
+
+@dataclass
+class Answer:
+    """How the training of a trial went."""
+
+    number: int
+    logs: list[dict[str, float]] = field(default_factory=list)
+    """Of each epoch that was trained."""
+    state: State | None = None
+    """To go on with; None at the end."""
+    weights: State | None = None
+    """At the end."""
+    stopped: bool = False
+    best_epoch: int | None = None
+    error: str = ""
+    refused: tuple[str, str] | None = None
+    """What is wrong with the request, and what to do next."""
+
+
+def perform(order: Order) -> list[Answer]:
+    """Train what is ordered; called in a worker."""
+    from .ways import fused, serial
+
+    local = Local(order.builder, order.data, order.epochs, order.callbacks)
+    answers = {one.number: Answer(one.number) for one in order.trials}
+    for one in order.trials:
+        try:
+            local.build(one, one.state, one.epochs)
+        except Refused as why:
+            answers[one.number].refused = why.message, why.hint
+            return list(answers.values())
+        except Exception as error:  # The builder's own.
+            answers[one.number].error = said(error)
+    numbers = [number for number, answer in answers.items() if not answer.error]
+    groups: Sequence[Sequence[int]] = [numbers] if order.fused else [[one] for one in numbers]
+    for group in groups:
+        local.join(group, fused if order.fused else serial)
+
+    def report(number: int, epoch: int, logs: dict[str, float]) -> None:
+        answers[number].logs.append(logs)
+
+    def failed(number: int, why: str) -> None:
+        answers[number].error = why
+
+    for _ in local.train(numbers, order.until, report, failed):
+        pass
+    for number, answer in answers.items():
+        if answer.error:
+            continue
+        answer.stopped = local.stopped(number)
+        if answer.stopped or order.until >= order.epochs:
+            local.leave([number])
+            answer.best_epoch = local.best_epoch(number)
+            answer.weights = local.weights(number)
+        else:
+            answer.state = local.state(number)
+    return list(answers.values())

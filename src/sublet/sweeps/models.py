@@ -1,0 +1,295 @@
+"""Trains a sweep's trials that are Keras models: in this process, fused or one after the other, or
+in leased workers. Itself it loads no TensorFlow; `inside.sweeping` does."""
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from sublet.client.training import inside_package
+from sublet.errors import BadRequest
+from sublet.sweeps.driver import Reports
+from sublet.sweeps.packed import Packed
+from sublet.sweeps.records import Logs, Sweep, Trial, is_number
+from sublet.sweeps.saved import Saved
+from sublet.sweeps.search.rung import Copy
+
+Way = Literal["auto", "fused", "packed", "serial"]
+_VERIFIED = 8
+"""How many trials are trained again, to see that they end the same."""
+WAYS = ("auto", "fused", "packed", "serial")
+
+
+class Inside:
+    """The modules of `inside.sweeping`, and its refusals as ours."""
+
+    def __init__(self) -> None:
+        package = f"{inside_package()}.sweeping"
+        try:
+            self.building = importlib.import_module(f"{package}.building")
+            self.data = importlib.import_module(f"{package}.data")
+            self.local = importlib.import_module(f"{package}.local")
+            self.remote = importlib.import_module(f"{package}.remote")
+            self.groups = importlib.import_module(f"{package}.groups")
+            self.summaries = importlib.import_module(f"{package}.summaries")
+        except ImportError as wrong:
+            raise BadRequest(
+                f"sublet.sweep needs Keras 3 with TensorFlow: {wrong}.",
+                "Install them: pip install tensorflow.",
+            ) from None
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call it; what it refuses is a BadRequest."""
+        try:
+            return function(*arguments)
+        except self.local.Refused as why:
+            raise BadRequest(why.message, why.hint) from None
+
+
+class Models:
+    """The runner of a sweep over models."""
+
+    def __init__(
+        self,
+        inside: Inside,
+        builder: Any,
+        data: Any,
+        *,
+        metric: str,
+        epochs: int,
+        callbacks: Any,
+        way: Way,
+        memory: str | None,
+        saved: Saved | None,
+        summaries: Callable[[int, int, dict[str, float]], None] | None,
+    ) -> None:
+        self._inside = inside
+        self._data = data
+        self._metric, self._epochs, self._way = metric, epochs, way
+        self._saved = saved
+        self._summaries = summaries
+        self._local = inside.local.Local(builder, data, epochs, callbacks)
+        self._here: set[int] = set()
+        """The trials that train in this process."""
+        self._packed = Packed(inside.remote, builder, data, epochs, callbacks, memory or "auto")
+        self.weights: dict[int, Any] = {}
+        """Of trials that have ended."""
+        self._model: tuple[int, Any] | None = None
+        """The model of the best trial so far, if it was trained here."""
+        self._checked = False
+
+    # What the driver calls.
+
+    def train(self, trials: Sequence[Trial], until: int, reports: Reports) -> None:
+        self._place([trial for trial in trials if self._is_new(trial)], reports)
+        left = [one for one in trials if not reports.sweep.trials[one.number].over]
+        here = [trial.number for trial in left if trial.number in self._here]
+        self._packed.start([trial for trial in left if trial.number not in self._here], until)
+        failures: dict[int, str] = {}
+
+        def report(number: int, epoch: int, logs: dict[str, float]) -> None:
+            self._note(number, epoch, [logs], reports)
+
+        try:
+            for ended in self._local.train(here, until, report, failures.__setitem__):
+                for number in ended:
+                    self._ended_here(number, failures.get(number), until, reports)
+            for answer, begun in self._packed.answers():
+                self._ended_there(answer, begun, until, reports)
+        except BaseException:
+            self._packed.terminate()
+            raise
+
+    def copy(self, copy: Copy) -> None:
+        if copy.source in self._here and copy.target in self._here:
+            self._inside.call(self._local.copy, copy.source, copy.target, copy.params)
+        elif copy.source in self._packed.states:
+            self._packed.states[copy.target] = self._packed.states[copy.source]
+        elif self._saved is not None:
+            self._saved.copy_state(copy.source, copy.target)
+
+    def prune(self, trials: Sequence[int]) -> None:
+        self._local.leave(trials)
+        for number in trials:
+            self._packed.states.pop(number, None)
+            if number in self._here:
+                self.weights[number] = self._local.weights(number)
+                self._local.drop(number)
+        if self._saved is not None:
+            self._saved.drop_states(trials)
+
+    def rung_ended(self, sweep: Sweep) -> None:
+        best = sweep.best
+        if self._model is not None and (best is None or best.number != self._model[0]):
+            self._model = None
+        if self._saved is None:
+            return
+        if best is not None and best.state == "done" and best.number in self.weights:
+            self._saved.put_best(best.number, self.weights[best.number])
+        for trial in sweep.trials:
+            if not trial.over:
+                self._saved.put_state(trial.number, trial.epochs, self._state(trial.number))
+            elif trial.state == "done":
+                self._saved.drop_states([trial.number])
+
+    def close(self) -> None:
+        """End the workers."""
+        self._packed.close()
+
+    # What the result asks for.
+
+    def model(self, trial: Trial) -> Any:
+        """A trial's model with its trained weights."""
+        if self._model is not None and self._model[0] == trial.number:
+            return self._model[1]
+        weights = self.weights.get(trial.number)
+        if weights is None and self._saved is not None:
+            weights = self._saved.best(trial.number)
+        if weights is None:
+            raise BadRequest(
+                f"The weights of trial {trial.number} were not kept: it failed, or an earlier run "
+                "of this sweep trained it.",
+                "Only those of the best trial outlive the process. Train it again: "
+                "build_model(**trial.params).",
+            )
+        model = self._inside.call(self._local.model, trial.params)
+        model.set_weights(weights)
+        return model
+
+    def verify(self, sweep: Sweep) -> dict[int, float]:
+        """Train some of the trials of this process alone; the largest difference of their weights,
+        by the numbers of the trials."""
+        fused = [
+            trial
+            for trial in sweep.trials
+            if trial.number in self._here and trial.state == "done" and is_number(trial.value)
+        ]
+        step = -(-len(fused) // _VERIFIED) or 1
+        found = {}
+        for trial in fused[::step]:
+            alone = self._inside.groups.train_alone(self._local, trial, trial.epochs)
+            found[trial.number] = self._inside.groups.difference(self.weights[trial.number], alone)
+        return found
+
+    # Inside.
+
+    def _is_new(self, trial: Trial) -> bool:
+        return trial.number not in self._here and trial.number not in self._packed.states
+
+    def _place(self, trials: Sequence[Trial], reports: Reports) -> None:
+        """Decide how new trials are trained, and build those that train here."""
+        if not trials:
+            return
+        if self._way == "packed":
+            if not self._data.sendable:
+                raise BadRequest(
+                    "A tf.data.Dataset cannot be sent to workers, so trials cannot be packed.",
+                    'Give arrays, or way="serial".',
+                )
+            self._pack(trials, "all", "it was asked for", reports)
+            return
+        if not self._checked:
+            self._inside.call(self._local.check, trials[0].params)
+            self._checked = True
+        groups: dict[Any, list[Trial]] = {}
+        for trial in trials:
+            try:
+                kept = self._kept(trial)
+                model = self._inside.call(self._local.build, trial, kept, trial.epochs)
+            except BadRequest:
+                raise
+            except Exception as error:  # The builder's own.
+                reports.ended(trial.number, "failed", error=self._inside.local.said(error))
+            else:
+                groups.setdefault(self._inside.groups.key(model), []).append(trial)
+        names = self._inside.groups.Names()
+        for members in groups.values():
+            self._choose(members, names, reports)
+
+    def _choose(self, trials: Sequence[Trial], names: Any, reports: Reports) -> None:
+        """Choose the way for trials of one architecture."""
+        numbers = [trial.number for trial in trials]
+        choice = self._inside.call(
+            self._inside.groups.choose, self._local, numbers, self._data, self._way
+        )
+        name = names.of(self._local.built(numbers[0]))
+        if choice.way == "packed":
+            for number in numbers:
+                self._local.drop(number)
+            self._pack(trials, name, choice.why, reports)
+            return
+        self._here |= set(numbers)
+        for part in choice.parts:
+            self._local.join(part, choice.make)
+        reports.way(name, choice.way, len(trials), choice.why)
+
+    def _pack(self, trials: Sequence[Trial], name: str, why: str, reports: Reports) -> None:
+        for trial in trials:
+            if (kept := self._kept(trial)) is not None:
+                self._packed.states[trial.number] = kept
+        reports.way(name, "packed", len(trials), why)
+
+    def _kept(self, trial: Trial) -> Any:
+        """The state in which an earlier run has left a trial; None if it begins."""
+        if self._saved is None or not trial.epochs:
+            return None
+        return self._saved.state(trial.number, trial.epochs)
+
+    def _state(self, number: int) -> Any:
+        if number in self._here:
+            return self._local.state(number)
+        return self._packed.states.get(number)
+
+    def _note(
+        self, number: int, epoch: int, logs: Sequence[dict[str, float]], reports: Reports
+    ) -> None:
+        for one in logs:
+            if self._metric not in one:
+                names = ", ".join(one) or "none"
+                raise BadRequest(
+                    f"There is no metric {self._metric!r}; there are: {names}.",
+                    "Name one of them, or add it to model.compile(metrics=…)."
+                    + ("" if self._data.has_validation else " val_… needs validation_data."),
+                )
+        reports.epochs(number, epoch, [_plain(one) for one in logs])
+        if self._summaries is not None:
+            for place, one in enumerate(logs):
+                self._summaries(number, epoch + place, one)
+
+    def _ended_here(self, number: int, failure: str | None, until: int, reports: Reports) -> None:
+        if failure is not None:
+            self._local.drop(number)
+            reports.ended(number, "failed", error=failure)
+            return
+        stopped = self._local.stopped(number)
+        if not stopped and until < self._epochs:
+            return
+        self._local.leave([number])
+        self.weights[number] = self._local.weights(number)
+        value = self._value_at(number, self._local.best_epoch(number), reports)
+        model = self._local.drop(number)
+        reports.ended(number, "done", value)
+        best = reports.sweep.best
+        if best is not None and best.number == number:
+            self._model = number, model
+
+    def _ended_there(self, answer: Any, begun: int, until: int, reports: Reports) -> None:
+        if answer.refused is not None:
+            raise BadRequest(*answer.refused)
+        if answer.logs:
+            self._note(answer.number, begun + 1, answer.logs, reports)
+        if answer.error:
+            reports.ended(answer.number, "failed", error=answer.error)
+        elif answer.stopped or until >= self._epochs:
+            self.weights[answer.number] = answer.weights
+            value = self._value_at(answer.number, answer.best_epoch, reports)
+            reports.ended(answer.number, "done", value)
+
+    def _value_at(self, number: int, epoch: int | None, reports: Reports) -> float | None:
+        """The metric at the epoch whose weights were put back; None for the last one."""
+        if epoch is None:
+            return None
+        return reports.sweep.trials[number].curves[self._metric][epoch - 1]
+
+
+def _plain(logs: dict[str, float]) -> Logs:
+    return {name: float(value) for name, value in logs.items()}
