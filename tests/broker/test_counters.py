@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from sublet.broker.broker import Broker
-from sublet.broker.counters import ending
+from sublet.broker.counters import Counters, ending
 from sublet.broker.ledger import Ledger
 from sublet.domain.job import Outcome, Program
 from sublet.domain.memory import Exactly
@@ -15,7 +15,7 @@ from sublet.home import Home
 from sublet.reactor import Reactor
 from sublet.units import MiB
 from sublet.wire import messages
-from sublet.wire.metrics import STATES, Metrics
+from sublet.wire.metrics import STATES, Counts, Metrics
 from support.client import Client
 from support.fakes import FakeClock, FakeProbe, PuppetBackend
 from support.jobs import device, job
@@ -94,6 +94,33 @@ def test_what_the_disk_did_not_take_is_not_counted(harness: BrokerHarness) -> No
     harness.broker.work.ledger._db.execute("PRAGMA query_only = 0")
     harness.ask(messages.Submit(SPEC, "1"))
     assert harness.metrics().counts.submitted == 1
+
+
+def test_counters_go_on_with_the_next_broker(tmp_path: Path) -> None:
+    first = BrokerHarness(tmp_path / "home")
+    first.ask(messages.Submit(SPEC, "1", (0, 1, 2)))
+    counted = first.metrics().counts
+    first.broker.close()
+    first.reactor.close()
+    second = BrokerHarness(tmp_path / "home")
+    assert second.metrics().counts == counted
+    assert counted.submitted == 3
+    second.ask(messages.Submit(SPEC, "2"))
+    assert second.metrics().counts.submitted == 4
+    second.broker.close()
+    second.reactor.close()
+
+
+@pytest.mark.parametrize("kept", ["", "{", "[]", '{"waits": {"buckets": [1]}, "submitted": -1.5}'])
+def test_counts_that_make_no_sense_begin_anew(kept: str) -> None:
+    assert Counters(kept).counts == Counts.none()
+
+
+def test_counts_of_another_version_keep_what_is_known() -> None:
+    kept = Counters().text().replace('"submitted":0', '"submitted":7').replace(',"lost":0', "")
+    counts = Counters(kept.replace('"done":0', '"done":2')).counts
+    assert (counts.submitted, counts.finished["done"]) == (7, 2)
+    assert set(counts.finished) == set(Counts.none().finished)
 
 
 @pytest.mark.parametrize(

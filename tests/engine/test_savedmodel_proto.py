@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sublet.engine import savedmodel_proto
+from sublet.protobuf_fields import Malformed
 from support.leased import SAVED_MODELS
 
 TF1 = SAVED_MODELS / "saved_model_half_plus_two_cpu" / "00000123"
@@ -63,7 +64,7 @@ def test_a_graph_without_variables_is_told_from_one_with_them() -> None:
 
 def test_a_file_that_is_none_inside_is_found_out(tmp_path: Path) -> None:
     (tmp_path / savedmodel_proto.GRAPH).write_bytes(b"junk" * 100)
-    with pytest.raises(savedmodel_proto.Malformed):
+    with pytest.raises(Malformed):
         savedmodel_proto.read(str(tmp_path))
 
 
@@ -73,7 +74,7 @@ def test_every_truncated_file_is_found_out() -> None:
     for length in range(len(data)):
         try:
             part = savedmodel_proto.parse(memoryview(data)[:length])
-        except savedmodel_proto.Malformed:
+        except Malformed:
             continue
         # Whatever is missing then was not about how to call the model.
         assert part == whole
@@ -81,5 +82,5 @@ def test_every_truncated_file_is_found_out() -> None:
 
 @given(st.binary(max_size=200))
 def test_random_bytes_are_malformed_or_read_but_nothing_else(data: bytes) -> None:
-    with contextlib.suppress(savedmodel_proto.Malformed):
+    with contextlib.suppress(Malformed):
         assert savedmodel_proto.parse(memoryview(data))

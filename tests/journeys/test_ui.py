@@ -30,6 +30,24 @@ THINNED = """import(location.pathname + "bands.js").then((bands) => bands.thin(
 ).map((row) => row[0]))"""
 
 
+# As Keras' callback writes it, as TensorFlow 1 does, and for nobody on this machine.
+WRITES_SCALARS = """
+import tensorflow as tf
+from tensorflow.core.framework.summary_pb2 import Summary, SummaryMetadata
+metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"))
+for name, factor in (("train", 1.0), ("validation", 2.0)):
+    with tf.summary.create_file_writer(f"logs/{name}").as_default():
+        for step in range(20):
+            tf.summary.write("epoch_loss", factor / (step + 1), step, metadata)
+            tf.summary.write("words", "text", step)
+with tf.Graph().as_default():
+    with tf.compat.v1.summary.FileWriter("logs/old") as writer:
+        for step in range(3):
+            values = [Summary.Value(tag="lr", simple_value=0.25), Summary.Value(tag="none")]
+            writer.add_summary(Summary(value=values), step)
+"""
+
+
 class SignedIn:
     """A client that has opened the link."""
 
@@ -218,4 +236,41 @@ def test_a_browser_shows_memory_and_jobs_and_cancels_one(
         tab.wait_for("document.querySelector('#connection.down')")
         sandbox.sublet("status", check=True)
         tab.wait_for("document.querySelector('#connection.live')")
+        assert tab.faults == []
+
+
+def test_learning_curves_of_a_program_are_on_its_page(
+    page: tuple[Sandbox, str], tmp_path: Path
+) -> None:
+    sandbox, link = page
+    script = sandbox.write("writes.py", WRITES_SCALARS)
+    sandbox.sublet("run", "--memory", "200MiB", str(script), check=True)
+    again = sandbox.sublet("ui", check=True).stdout.splitlines()[0]
+    status, found = SignedIn(again).ask("jobs/1/scalars?attempt=1")
+    assert (status, found["faults"]) == (200, [])
+    assert [Path(one).name for one in found["directories"]] == ["train", "validation", "old"]
+    curves = {
+        (row["tag"], curve["run"]): [point[:2] for point in curve["points"]]
+        for row in found["tags"]
+        for curve in row["curves"]
+    }
+    assert curves["lr", "old"] == [[0, 0.25], [1, 0.25], [2, 0.25]]
+    assert [step for step, _ in curves["epoch_loss", "train"]] == list(range(20))
+    assert curves["epoch_loss", "validation"][19][1] == pytest.approx(0.1)
+    assert len(curves) == 3
+    if (chromium := find_browser()) is None:
+        return
+    with browser(chromium, tmp_path / "profile") as tab:
+        tab.resize(390, 800)
+        tab.open(link)
+        tab.wait_for("document.querySelector('#connection.live')")
+        tab.run("location.hash = '#/job/1'")
+        tab.wait_for("document.querySelectorAll('.plots .curve polyline').length === 3")
+        names = "[...document.querySelectorAll('.plots .legend bdi')].map((one) => one.textContent)"
+        assert tab.run(names) == ["train", "validation"]
+        assert tab.run("document.documentElement.scrollWidth") <= 390
+        # The plots are read by keys alone.
+        tab.run("document.querySelector('.plots svg').focus()")
+        tab.press("ArrowLeft")
+        tab.wait_for("document.querySelector('.plots .tip').textContent.includes('step 19')")
         assert tab.faults == []

@@ -3,7 +3,7 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from sublet.channel.codes import Code
-from sublet.serving.metrics import Row, Tally, add, exposition
+from sublet.serving.metrics import Activity, Row, Tally, add, exposition
 
 
 def test_prometheus_reads_it() -> None:
@@ -91,3 +91,21 @@ def test_names_cannot_break_out_of_their_quotes() -> None:
         ':tensorflow:serving:request_count{model_name="x\\"} 1\\n\\\\",status="NOT_FOUND"} 1'
         in text
     )
+
+
+def test_histograms_of_engines_have_few_buckets_and_lose_nothing() -> None:
+    activity = Activity(
+        latencies=[0] * 11 + [4, 1], computes=[0, 0, 2], sizes=[1, 0, 1],
+        answered=0.01, computed=0.00001, rows=5,
+    )  # fmt: skip
+    text = exposition(Tally(), [Row("a", 1, device="cpu", waiting=7, activity=activity)], {})
+    found = values(text)
+    of = 'model_name="a",version="1",device="cpu"'
+    assert found[f"sublet_model_queue_rows{{{of}}}"] == 7
+    assert found[f"sublet_model_request_seconds_count{{{of}}}"] == 5
+    assert found[f"sublet_model_request_seconds_sum{{{of}}}"] == 0.01
+    assert found[f'sublet_model_request_seconds_bucket{{{of},le="0.001024"}}'] == 0
+    assert found[f'sublet_model_request_seconds_bucket{{{of},le="0.004096"}}'] == 5
+    assert found[f'sublet_model_batch_rows_bucket{{{of},le="1"}}'] == 1
+    assert found[f'sublet_model_batch_rows_bucket{{{of},le="4"}}'] == 2
+    assert text.count("_bucket{") == 2 * 13 + 12

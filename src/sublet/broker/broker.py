@@ -13,7 +13,6 @@ import sqlite3
 from sublet.backends.backend import Backend
 from sublet.broker import event_log, log, takeover
 from sublet.broker.attempts import Attempts
-from sublet.broker.counters import Counters
 from sublet.broker.dependencies import Dependencies
 from sublet.broker.device_usage import DeviceUsage
 from sublet.broker.dry_runs import DryRuns
@@ -156,7 +155,6 @@ class Broker:
             recently_ended,
             lacking,
         )
-        self.counters = Counters()
         self.feed = SnapshotFeed(self.snapshots, self.work, clock, reactor)
         self.requests = Requests(
             self.work,
@@ -170,7 +168,6 @@ class Broker:
             self.feed,
             DryRuns(self.work, self.queue, usage, self.estimator, clock),
             self.recorder,
-            self.counters,
             backend,
             clock,
             home,
@@ -240,7 +237,6 @@ class Broker:
         """Commit what is new and perform what follows; False if the disk does not take it."""
         result = self.work.commit()
         if isinstance(result, Committed):
-            self.counters.note(result.changes)
             if log.is_json():
                 event_log.write(result.changes)
             for effect in result.effects:

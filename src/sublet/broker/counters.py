@@ -1,9 +1,12 @@
-"""What has happened since this broker began, as numbers that only grow."""
+"""What has happened as numbers that only grow, from one broker to the next."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+
+import msgspec
 
 from sublet.broker.events import (
     AttemptEnded,
+    Change,
     Granted,
     LeaseResized,
     NeverRan,
@@ -11,21 +14,29 @@ from sublet.broker.events import (
     Withdrawn,
     WorkerStarted,
 )
-from sublet.broker.unit_of_work import Change
 from sublet.domain.job import Outcome
 from sublet.wire.metrics import WAIT_BOUNDS, Counts, Ending
 
 
 class Counters:
-    """Counts changes that are on disk; those that were undone never happened."""
+    """Counts changes that are on disk, with all that earlier brokers have counted: what was undone
+    never happened. Never changed: more changes make new ones."""
 
-    def __init__(self) -> None:
-        self.counts = Counts.none()
+    def __init__(self, kept: str | None = None) -> None:
+        self.counts = _read(kept)
 
-    def note(self, changes: Iterable[Change]) -> None:
-        """Count these changes."""
+    def after(self, changes: Sequence[Change]) -> "Counters":
+        """What is counted once these changes are on disk."""
+        if not changes:
+            return self
+        after = Counters(self.text())
         for change in changes:
-            self._count(change)
+            after._count(change)
+        return after
+
+    def text(self) -> str:
+        """All of it, for the next broker."""
+        return msgspec.json.encode(self.counts).decode()
 
     def _count(self, change: Change) -> None:
         counts = self.counts
@@ -70,3 +81,19 @@ def ending(outcome: Outcome) -> Ending:
             return "dependency_failed"
         case cause:
             return cause
+
+
+def _read(kept: str | None) -> Counts:
+    """What an earlier broker has counted, perhaps one of another version: what that did not count,
+    or counted by other sizes, begins at 0."""
+    counts = Counts.none()
+    try:
+        found = msgspec.json.decode(kept or "", type=Counts)
+    except msgspec.MsgspecError:
+        return counts
+    if len(found.waits.buckets) != len(counts.waits.buckets):
+        found.waits = counts.waits
+    for name in ("starts", "resized", "attempts", "finished"):
+        known, kinds = getattr(found, name), getattr(counts, name)
+        setattr(found, name, {kind: known.get(kind, 0) for kind in kinds})
+    return found

@@ -6,6 +6,7 @@ from sublet.broker import log
 from sublet.broker.counters import ending
 from sublet.broker.events import (
     AttemptEnded,
+    Change,
     Granted,
     Held,
     LeaseResized,
@@ -18,7 +19,6 @@ from sublet.broker.events import (
     Withdrawn,
     WorkerStarted,
 )
-from sublet.broker.unit_of_work import Change
 from sublet.domain.job import Outcome
 
 _NAMES = {

@@ -1,5 +1,7 @@
 """What can become of a job. `State.apply` takes these in, and says which fit a job as it is."""
 
+from typing import NamedTuple
+
 from msgspec import Struct
 
 from sublet.domain.job import Again, Job, Outcome, Process
@@ -129,3 +131,11 @@ Event = (
     | Reopened
     | Undone
 )
+
+
+class Change(NamedTuple):
+    """An event, and what it made of a job; None if there was no such live job before."""
+
+    event: Event
+    before: Job | None
+    after: Job

@@ -10,7 +10,6 @@ import msgspec
 from sublet.backends.backend import Backend
 from sublet.broker import job_limits
 from sublet.broker.connections import ClientConnection
-from sublet.broker.counters import Counters
 from sublet.broker.dependencies import Dependencies
 from sublet.broker.device_usage import DeviceUsage
 from sublet.broker.dry_runs import DryRuns
@@ -25,10 +24,21 @@ from sublet.broker.snapshots import Snapshots
 from sublet.broker.subscriptions import Subscriptions
 from sublet.broker.unit_of_work import UnitOfWork
 from sublet.broker.usage_recorder import UsageRecorder
+from sublet.broker.verdict import read_event_logs
 from sublet.broker.visible_devices import with_wish
 from sublet.clock import Clock
 from sublet.domain.history import Forecast
-from sublet.domain.job import Finished, Gang, Job, JobSpec, Running, Starting, Task, Waiting
+from sublet.domain.job import (
+    EventLog,
+    Finished,
+    Gang,
+    Job,
+    JobSpec,
+    Running,
+    Starting,
+    Task,
+    Waiting,
+)
 from sublet.errors import BadRequest, SubletError, WorldError
 from sublet.formats import packets
 from sublet.home import Home
@@ -55,7 +65,6 @@ class Requests:
     _feed: SnapshotFeed
     _dry_runs: DryRuns
     _recorder: UsageRecorder
-    _counters: Counters
     _backend: Backend
     _clock: Clock
     _home: Home
@@ -106,7 +115,7 @@ class Requests:
             case messages.AskStart(spec=spec):
                 self._would_start(connection, spec)
             case messages.AskMetrics():
-                connection.reply(self._snapshots.metrics(self._counters.counts))
+                connection.reply(self._snapshots.metrics(self._work.counters.counts))
             case messages.AskUsageHistory(since=since):
                 connection.reply(self._recorder.answer(since))
             case messages.KeepForecast(spec=spec, forecast=forecast):
@@ -334,7 +343,14 @@ class Requests:
             explanation = msgspec.structs.replace(
                 explanation, waits=self._snapshots.row(job.id).reason
             )
-        return messages.Explained(explanation)
+        return messages.Explained(explanation, self._event_logs(job))
+
+    def _event_logs(self, job: Job) -> tuple[EventLog, ...]:
+        if isinstance(job.state, Finished):
+            return job.state.outcome.event_logs
+        if job.holds is None:
+            return ()
+        return read_event_logs(str(self._home.runs / job.attempt_id))
 
     def _keep_forecast(
         self, connection: ClientConnection, spec: JobSpec, forecast: Forecast

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from sublet.broker.counters import Counters
 from sublet.broker.effects import Confirmation, Effect
-from sublet.broker.events import Event, Undone
+from sublet.broker.events import Change, Event, Undone
 from sublet.broker.ledger import Ledger
 from sublet.broker.state import State
 from sublet.domain.device import Device
@@ -20,18 +21,13 @@ from sublet.domain.job import Job, JobSpec, Outcome, Waiting
 from sublet.errors import BadRequest
 from sublet.text import plain
 
+_COUNTS = "counts"
+"""The fact under which the ledger has what was counted."""
+
 
 class Undo(NamedTuple):
     """A decision that could not be written: how the job was, and what it would have become."""
 
-    before: Job | None
-    after: Job
-
-
-class Change(NamedTuple):
-    """An event, and what it made of a job; None if there was no such live job before."""
-
-    event: Event
     before: Job | None
     after: Job
 
@@ -42,7 +38,7 @@ class Committed(NamedTuple):
     effects: list[Effect]
     confirmations: list[Confirmation]
     changes: list[Change]
-    """What has become true since the commit before."""
+    """What has become true since the commit before; it is counted already."""
 
 
 class CommitFailed(NamedTuple):
@@ -63,6 +59,7 @@ class UnitOfWork:
         self.state = State(ledger.live())
         self.changed = True
         """Whether there is a reason to plan again."""
+        self.counters = Counters(ledger.fact(_COUNTS))
         self._next_id = ledger.last_id() + 1
         self._uncommitted: dict[int, Job] = {}
         self._touched: dict[int, None] = {}
@@ -202,9 +199,13 @@ class UnitOfWork:
 
     def commit(self) -> Committed | CommitFailed:
         """Write all that is new; the caller performs what follows from it."""
+        changes = [*self._happened, *self._decided]
+        counted = self.counters.after(changes)
         try:
             for job in self._uncommitted.values():
                 self.ledger.save(job)
+            if changes:
+                self.ledger.note(_COUNTS, counted.text())
             for measurement in self._measured:
                 self.ledger.measurements.remember(*measurement)
             self.ledger.commit()
@@ -216,7 +217,7 @@ class UnitOfWork:
         self._measured.clear()
         self._applied.clear()
         self._decisions.clear()
-        changes = [*self._happened, *self._decided]
+        self.counters = counted
         committed = Committed([*self._effects, *self._after_commit], self._confirmations, changes)
         self._effects, self._after_commit, self._confirmations = [], [], []
         self._happened, self._decided = [], []

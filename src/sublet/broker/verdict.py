@@ -8,8 +8,16 @@ from msgspec import Struct
 
 from sublet.backends.backend import Ending
 from sublet.domain.device import Holder
-from sublet.domain.job import CANCELLED, Cause, Job, Outcome, Tenant, UncaughtError
-from sublet.formats import last_error, usage_file
+from sublet.domain.job import (
+    CANCELLED,
+    Cause,
+    EventLog,
+    Job,
+    Outcome,
+    Tenant,
+    UncaughtError,
+)
+from sublet.formats import event_logs, last_error, usage_file
 from sublet.formats.oom_evidence import OomEvidence, read_evidence
 from sublet.formats.usage_file import Reading, read_usage
 
@@ -84,7 +92,14 @@ def judge(
         peaks=_peaks(usages, len(state.lease.all)),
         siblings=evidence.siblings if cause == "lease exceeded" else "",
         error=_error(directory) if cause == "exited" and code else None,
+        event_logs=read_event_logs(directory),
     )
+
+
+def read_event_logs(directory: str) -> tuple[EventLog, ...]:
+    """Where the processes of an attempt have written event files, by what they left in its own
+    directory."""
+    return tuple(EventLog(one.directory, one.pid, one.since) for one in event_logs.read(directory))
 
 
 def _error(directory: str) -> UncaughtError | None:

@@ -239,6 +239,15 @@ class UncaughtError(Struct, frozen=True):
     """Where in the program's own script it came through."""
 
 
+class EventLog(Struct, frozen=True):
+    """A directory that a process of a program wrote TensorBoard's event files to."""
+
+    directory: str
+    pid: int
+    since: float
+    """When it began to: wall seconds."""
+
+
 class Outcome(Struct, frozen=True):
     """How an attempt ended. An ending is data, never an exception."""
 
@@ -274,6 +283,8 @@ class Outcome(Struct, frozen=True):
     """When it ran out of memory: the other processes of the program, and what each could use."""
     error: UncaughtError | None = None
     """The exception that has ended it, if one has and it was seen."""
+    event_logs: tuple[EventLog, ...] = ()
+    """Where it wrote TensorBoard's event files, as far as that was seen."""
 
 
 class Waiting(Struct, frozen=True, tag="waiting"):

@@ -1,7 +1,7 @@
 """What an engine can be asked, beside running its models: JSON in, JSON out.
 
-Everybody may ask `hello`, `models` and `describe`, and have it `profile`. Only the owner may `add`,
-`load`, `unload`, `retire`, `forget`, `interrupt`, and ask for the `pulse`.
+Everybody may ask `hello`, `models`, `history` and `describe`, and have it `profile`. Only the owner
+may `add`, `load`, `unload`, `retire`, `forget`, `interrupt`, and ask for the `pulse`.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .model_entries import Loaded
 
 Question = dict[str, Any]
-_EVERYBODY = ("hello", "models", "describe", "profile", "end profile")
+_EVERYBODY = ("hello", "models", "history", "describe", "profile", "end profile")
 
 
 def answer(engine: "Engine", client: Client, call: int, body: bytes) -> None:
@@ -104,6 +104,7 @@ def describe(engine: "Engine", question: Question) -> dict[str, Any]:
 _VERBS: "dict[str, Callable[[Engine, Question], Any]]" = {
     "hello": _hello,
     "models": _models,
+    "history": lambda engine, question: engine.scheduler.history(*_key(question)),
     "describe": describe,
     "load": describe,
     "add": _add,

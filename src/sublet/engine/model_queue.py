@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterator
 from sublet.channel.codes import QueueFull
 from sublet.errors import ServingError
 
+from .activity import Activity
 from .memory import Need
 from .model_options import Options
 from .requests import Batch, BatchKind, Part, Request
@@ -64,6 +65,7 @@ class ModelQueue:
         self.asked = 0.0  # When the last request came.
         self.requests = 0  # Taken into batches so far.
         self.batches = 0
+        self.activity = Activity()
         self.pace = 0.0
         """Seconds in which one of the rows that wait leaves, while others wait behind it; 0 if that
         is not known. What runs beside it, of this model or of others, is in it."""
@@ -171,6 +173,8 @@ class ModelQueue:
             return None, expired
         kind = head.kind
         waited = self.rows
+        if waited > self.activity.waiting:
+            self.activity.waiting = waited
         if kind.alone and not head.taken:
             self._leave(head)
             batch = Batch(self, kind, [Part(head, 0, head.rows)], head.rows, head.nbytes)

@@ -13,6 +13,7 @@ from sublet.channel.codes import Code
 from sublet.engine import savedmodel_proto
 from sublet.engine.savedmodel_proto import GRAPH
 from sublet.errors import ServingError
+from sublet.protobuf_fields import Malformed
 
 SAVED_MODEL, KERAS, FUNCTION, TFLITE = "saved_model", "keras", "function", "tflite"
 
@@ -152,7 +153,7 @@ def _check_links(path: str) -> None:
 def _check_graph(path: str) -> None:
     try:
         graphs = savedmodel_proto.read(path)
-    except savedmodel_proto.Malformed as wrong:
+    except Malformed as wrong:
         raise ServingError(
             f"{path}/{GRAPH} is damaged: {wrong}. Copy or export the model again.", Code.DATA_LOSS
         ) from None

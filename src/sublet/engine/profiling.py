@@ -12,8 +12,7 @@ import time
 
 from sublet.channel.codes import Code, invalid_argument
 from sublet.errors import ServingError
-
-from .savedmodel_proto import Malformed, messages
+from sublet.protobuf_fields import Malformed, messages
 
 LONGEST = 60.0
 """Seconds of a profile."""

@@ -12,14 +12,14 @@ one. Never changes anything, and never runs the model.
 import dataclasses
 import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+from sublet.protobuf_fields import Malformed, fields, messages, signed, text
 
 GRAPH = "saved_model.pb"
 ANY = 0
 """Stands for the type of an input that is not known before the call: a function's."""
-_VARINT = 0
-_INT64 = 1 << 63
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,10 +69,6 @@ class MetaGraph:
     variables: bool  # Whether it has any to restore.
 
 
-class Malformed(ValueError):
-    """The bytes are no SavedModel, or not all of one."""
-
-
 def read(directory: str) -> list[MetaGraph]:
     """The graphs of a SavedModel. Raises OSError if there is none, Malformed if it is damaged."""
     with open(os.path.join(directory, GRAPH), "rb") as file:
@@ -97,7 +93,7 @@ def _meta_graph(data: memoryview) -> MetaGraph:
         if not isinstance(value, memoryview):
             continue
         if number == 1:
-            tags.update(_text(tag) for tag in messages(value, 4))
+            tags.update(text(tag) for tag in messages(value, 4))
         elif number == 5:
             key, signature = _entry(value)
             signatures[key] = _signature(signature)
@@ -116,7 +112,7 @@ def _signature(data: memoryview) -> Signature:
             key, tensor = _entry(value)
             sides[number - 1][key] = _tensor(tensor)
         elif number == 3:
-            method = _text(value)
+            method = text(value)
     return Signature(method, *sides)
 
 
@@ -124,7 +120,7 @@ def _tensor(data: memoryview) -> TensorSpec:
     name, dtype, shape = "", 0, None
     for number, value in fields(data):
         if number == 1 and isinstance(value, memoryview):
-            name = _text(value)
+            name = text(value)
         elif number == 2 and isinstance(value, int):
             dtype = value
         elif number == 3 and isinstance(value, memoryview):
@@ -142,7 +138,7 @@ def _shape(data: memoryview) -> tuple[int, ...] | None:
             extent = 0
             for inner, size in fields(value):
                 if inner == 1 and isinstance(size, int):
-                    extent = size - 2 * _INT64 if size >= _INT64 else size
+                    extent = signed(size)
             extents.append(extent)
     return tuple(extents)
 
@@ -153,65 +149,7 @@ def _entry(data: memoryview) -> tuple[str, memoryview]:
     for number, value in fields(data):
         if isinstance(value, memoryview):
             if number == 1:
-                key = _text(value)
+                key = text(value)
             elif number == 2:
                 message = value
     return key, message
-
-
-def messages(data: memoryview, wanted: int) -> Iterator[memoryview]:
-    """All values of one field that holds bytes or messages."""
-    for number, value in fields(data):
-        if number == wanted and isinstance(value, memoryview):
-            yield value
-
-
-def fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """The fields of a message in their order: numbers, or views of bytes. Nothing is copied."""
-    at, end = 0, len(data)
-    while at < end:
-        tag, begin, at = field(data, at)
-        if tag >> 3 == 0:
-            raise Malformed("a field has the number 0")
-        if at > end:
-            raise Malformed(f"it ends {at - end} bytes too early")
-        yield tag >> 3, _varint(data, begin)[0] if tag & 7 == _VARINT else data[begin:at]
-
-
-def field(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int, int]:
-    """The tag of the field that begins here, where its value begins, and where that ends: perhaps
-    beyond the data. Raises Malformed."""
-    tag, at = _varint(data, at)
-    match tag & 7:
-        case 0:
-            return tag, at, _varint(data, at)[1]
-        case 1:
-            return tag, at, at + 8
-        case 2:
-            size, at = _varint(data, at)
-            return tag, at, at + size
-        case 5:
-            return tag, at, at + 4
-        case kind:
-            raise Malformed(f"a field has the unknown wire type {kind}")
-
-
-def _varint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while shift < 70:
-        if at >= len(data):
-            raise Malformed("it ends in the middle of a number")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & (2 * _INT64 - 1), at
-        shift += 7
-    raise Malformed("a number is longer than ten bytes")
-
-
-def _text(data: memoryview) -> str:
-    try:
-        return str(data, "utf-8")
-    except UnicodeDecodeError:
-        raise Malformed("a name is not UTF-8") from None

@@ -116,6 +116,7 @@ class Scheduler:
         with self._lock:
             oldest = now - min(part.request.arrived for part in run.batch.parts)
             self._queue.finish(run, seconds, oldest)
+            run.batch.queue.activity.note(run.batch.parts, run.batch.rows, seconds, now)
             self._idle.notify_all()
             return self._queue.next_due(now)
 
@@ -243,6 +244,7 @@ class Scheduler:
     def models(self) -> list[dict[str, Any]]:
         """The state and the figures of each version."""
         stored = {(one["model"], one["version"]): one for one in self.store.statistics()}
+        now = time.monotonic()
         with self._lock:
             return [
                 {
@@ -254,9 +256,19 @@ class Scheduler:
                     "running": queue.running,
                     "requests": queue.requests,
                     "batches": queue.batches,
+                    "activity": queue.activity.report(),
+                    "latest": queue.activity.latest(now),
                 }
                 for key, queue in self._queue.queues.items()
             ]
+
+    def history(self, model: str, version: int) -> list[dict[str, Any]]:
+        """What a version did in the last day. When: in seconds before now."""
+        now = time.monotonic()
+        with self._lock:
+            queue = self._queue.queues.get((model, version))
+            samples = [] if queue is None else queue.activity.history(now)
+        return [one._replace(began=now - one.began)._asdict() for one in samples]
 
     def _busy(self, model: str, version: int) -> bool:
         """For the store: whether a model has requests."""

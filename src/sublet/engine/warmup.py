@@ -18,9 +18,9 @@ import numpy as np
 
 from sublet.channel.codes import invalid_argument
 from sublet.channel.tensors import Array
-from sublet.engine.savedmodel_proto import fields, messages
 from sublet.engine.signatures import DEFAULT, Bound
 from sublet.errors import ServingError
+from sublet.protobuf_fields import fields, messages
 
 RECORDS = os.path.join("assets.extra", "tf_serving_warmup_requests")
 MOST = 1000

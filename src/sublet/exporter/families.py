@@ -55,7 +55,7 @@ def _up(metrics: Metrics | None) -> Family:
 
 
 def _broker(metrics: Metrics, process: Process | None) -> list[Family]:
-    text = "When the broker began, in seconds since 1970; its counters began with it."
+    text = "When the broker began, in seconds since 1970; counters go on from the one before."
     families: list[Family] = [
         ("sublet_broker_start_time_seconds", "gauge", text, {"": metrics.began}),
         (

@@ -15,6 +15,7 @@
     ahead-P-B-T   process P wants B bytes more before an allocation needs them, since T
     lack-P-N-B    there while an allocation of process P waits for B bytes, which the fence lacks
     error-P.json  the exception that has ended process P (`last_error`)
+    events-P.json where process P writes event files for TensorBoard (`event_logs`)
     exit.json     how it ended, written after the last process of the tree was seen to end
     reaped.json   how the worker ended, by whoever collected it after its keeper was killed
     keeper.sock   where a later broker finds the keeper

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 
 _MACHINERY = "<frozen importlib._bootstrap>"
+_WRITERS = ("tensorboard.summary.writer.event_file_writer", "tensorboardX.event_file_writer")
+"""Modules with a writer of event files; TensorFlow's own is patched with all the rest."""
 
 
 def install() -> None:
@@ -24,6 +26,8 @@ def install() -> None:
     atexit.register(_note_error)
     if not any(act is _patch for finder in _finders() for _, act in finder.waiting):
         when_imported("tensorflow", _patch)
+        for name in _WRITERS:
+            when_imported(name, _watch_writers)
 
 
 def when_imported(name: str, act: Callable[[], object]) -> None:
@@ -106,3 +110,9 @@ def _patch() -> None:
     from .patches import apply
 
     apply()
+
+
+def _watch_writers() -> None:
+    from .event_writers import watch_modules
+
+    watch_modules(_WRITERS)

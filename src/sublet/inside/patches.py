@@ -30,7 +30,7 @@ from ..formats.lease_environment import (
     is_ours,
     logical_devices,
 )
-from . import allocator, first_share, measure, oom, probe
+from . import allocator, event_writers, first_share, measure, oom, probe
 from .config import bound, divide, see_leased_gpu, spare_processors
 from .cuda_libraries import INSTALL, too_old, why_no_gpu
 from .current_lease import current, impose, say
@@ -58,6 +58,7 @@ def apply() -> None:
         _patch_reader(py_checkpoint_reader)
         _patch_device_lib(device_lib)
         _patch_server(server_lib)
+        event_writers.watch_tensorflow()
         oom.watch(
             errors_impl.ResourceExhaustedError,
             errors_impl.InternalError,

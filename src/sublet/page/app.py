@@ -19,10 +19,11 @@ from sublet.errors import BadRequest, SubletError
 from sublet.home import Home
 from sublet.page.access import Access
 from sublet.page.gate import Gate
-from sublet.page.jobs import act, read_job
+from sublet.page.jobs import act, read_event_logs, read_job
 from sublet.page.live import Live
 from sublet.page.log_text import read_piece
-from sublet.page.models import read_models
+from sublet.page.models import read_model_history, read_models
+from sublet.page.scalars import ScalarReader
 from sublet.page.usage import read_usage_since
 from sublet.wire.messages import Verb
 
@@ -39,8 +40,10 @@ def make_app(home: Home, access: Access, hosts: tuple[str, ...]) -> Starlette:
         Route("/history", page.history),
         Route("/live", page.follow),
         Route("/models", page.models),
+        Route("/models/history", page.model_history),
         Route("/jobs/{job:int}", page.job),
         Route("/jobs/{job:int}/log", page.log),
+        Route("/jobs/{job:int}/scalars", page.scalars),
         Route("/jobs/{job:int}/{verb}", page.act, methods=["POST"]),
     ]
     base = access.base.rstrip("/")
@@ -62,6 +65,7 @@ class _Page:
         self._home = home
         self._access = access
         self._live = Live(home)
+        self._scalars = ScalarReader()
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -114,8 +118,20 @@ class _Page:
         piece = read_piece(self._home.logs, number, attempt, cast(Stream, stream), position)
         return _json(piece)
 
+    def scalars(self, request: Request) -> Response:
+        asked = request.query_params
+        attempt, seen = _count(asked.get("attempt", "1")), _count(asked.get("seen", "0"))
+        number = _number(request)
+        logs = read_event_logs(number, attempt)
+        return _json(self._scalars.read(f"{number}.{attempt}", logs, seen))
+
     def models(self, request: Request) -> Response:
         return _json(read_models())
+
+    def model_history(self, request: Request) -> Response:
+        asked = request.query_params
+        engine, model = asked.get("engine", ""), asked.get("model", "")
+        return _json(read_model_history(engine, model, _count(asked.get("version", "1"))))
 
     def act(self, request: Request) -> Response:
         verb = request.path_params["verb"]

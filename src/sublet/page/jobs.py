@@ -1,12 +1,14 @@
 """What the page shows of one job, and what it has done to it."""
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from sublet.client import jobs
 from sublet.client.connection import ask
 from sublet.client.jobs import listing
 from sublet.client.logs import Stream, files
-from sublet.domain.job import Past
+from sublet.domain.job import EventLog, Past
 from sublet.home import Home
 from sublet.page.job_rows import shown_job, shown_name, shown_text
 from sublet.policy.explanation import lines
@@ -39,6 +41,15 @@ class JobPage(Struct, frozen=True):
     """The latest first."""
     tasks: tuple[JobRow, ...] = ()
     """All jobs of its cluster."""
+
+
+def read_event_logs(number: int, attempt: int) -> Sequence[EventLog]:
+    """Where an attempt of a job has written TensorBoard's event files."""
+    explained = ask(AskExplain(number), Explained)
+    if attempt == explained.explanation.attempt:
+        return explained.event_logs
+    past = (one for one in explained.explanation.past if one.attempt == attempt)
+    return next((one.outcome.event_logs for one in past), ())
 
 
 def read_job(home: Home, number: int) -> JobPage:

@@ -5,7 +5,8 @@ have ended, so that no counter goes back.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct, convert, field
@@ -100,6 +101,39 @@ class Tally(Struct):
         return found
 
 
+class Activity(Struct, frozen=True):
+    """What an engine counts of a version, by size: place N has amounts below two to the N, of
+    microseconds or rows."""
+
+    latencies: list[int] = field(default_factory=list)
+    """Of requests: from arrival to answer."""
+    computes: list[int] = field(default_factory=list)
+    """Of batches: in TensorFlow."""
+    sizes: list[int] = field(default_factory=list)
+    """Of batches: their rows, up to two to the N."""
+    answered: float = 0.0
+    computed: float = 0.0
+    rows: int = 0
+
+
+class Sample(Struct, frozen=True):
+    """What a version did in a span of time."""
+
+    began: float
+    """In a history: how many seconds ago."""
+    seconds: float
+    requests: int
+    batches: int
+    rows: int
+    median: float
+    """Seconds from a request's arrival to its answer."""
+    p99: float
+    computed: float
+    """Seconds of a batch in TensorFlow, on average."""
+    waiting: int
+    """Rows that waited, at most."""
+
+
 class Row(Struct, frozen=True):
     """What an engine says about one version of a model."""
 
@@ -117,6 +151,10 @@ class Row(Struct, frozen=True):
     pinned: bool = False
     error: str = ""  # Why it is not served.
     device: str = ""  # Where the engine is.
+    batches: int = 0
+    activity: Activity = Activity()
+    latest: Sample | None = None
+    """The last ten seconds with requests, if they are not long ago."""
 
     @classmethod
     def read(cls, report: Mapping[str, Any], engine: str, device: str) -> "Row":
@@ -190,7 +228,29 @@ def exposition(tally: Tally, rows: Iterable[Row], restarts: Mapping[str, int]) -
         ),
     ):
         lines += scalars(name, kind, amounts)
+    lines += scalars("sublet_model_queue_rows", "gauge", {_row(row): row.waiting for row in rows})
+    for name, powers, unit, spread in _HISTOGRAMS:
+        found = {_row(row): spread(row.activity) for row in rows if row.activity.sizes}
+        spreads = {of: _folded(*one, powers) for of, one in found.items()}
+        lines += histogram(name, [unit * 2**power for power in powers], spreads)
     return "\n".join(lines) + "\n"
+
+
+_TIMES, _ROWS = range(4, 28, 2), range(11)
+"""Powers of two that bound buckets: 16 µs to 67 s, and 1 to 1024 rows."""
+_HISTOGRAMS: tuple[tuple[str, range, float, Callable[[Activity], tuple[list[int], float]]], ...] = (
+    ("sublet_model_request_seconds", _TIMES, 1e-6, lambda one: (one.latencies, one.answered)),
+    ("sublet_model_batch_seconds", _TIMES, 1e-6, lambda one: (one.computes, one.computed)),
+    ("sublet_model_batch_rows", _ROWS, 1.0, lambda one: (one.sizes, one.rows)),
+)
+
+
+def _folded(counts: list[int], total: float, powers: range) -> Spread:
+    """Fewer buckets, which end at these powers of two."""
+    spread = Spread([0] * (len(powers) + 1), total)
+    for place, count in enumerate(counts):
+        spread.buckets[bisect_left(powers, place)] += count
+    return spread
 
 
 def _merge(whole: "dict[Any, Spread]", part: "Mapping[Any, Spread]") -> None:

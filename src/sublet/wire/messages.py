@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from sublet.domain.history import Explanation, Forecast
-from sublet.domain.job import JobSpec, Outcome, Process, Role
+from sublet.domain.job import EventLog, JobSpec, Outcome, Process, Role
 from sublet.domain.lease import Lease
 from sublet.wire import PROTOCOL
 from sublet.wire.decoders import made_once
@@ -375,6 +375,8 @@ class Explained(Struct, frozen=True, tag="explained"):
     """What the size of a job's lease rests on; of a program that was probed, what it would be."""
 
     explanation: Explanation
+    event_logs: tuple[EventLog, ...] = ()
+    """Where its latest attempt has written TensorBoard's event files."""
 
 
 Reply = (

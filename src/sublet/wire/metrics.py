@@ -30,7 +30,7 @@ def _zero() -> dict[Ending, int]:
 
 
 class Counts(Struct):
-    """What has happened since the broker began. None of it ever gets less."""
+    """What has happened, in the life of the ledger. None of it ever gets less."""
 
     waits: Spread
     """Seconds from submission, or from the attempt before, to the grant."""

@@ -32,12 +32,18 @@ export class HomePage {
     this.table.draw();
   }
 
+  // The last hour, or less while less is recorded.
+  known() {
+    return Math.min(3600, store.began === null ? 3600 : now() - store.began);
+  }
+
   redraw() {
-    this.ranges.refresh();
-    const young = store.began !== null && store.began > now() - seconds();
+    const back = seconds(this.known());
+    this.ranges.refresh(this.known());
+    const young = store.began !== null && store.began > now() - back;
     setText(this.since, young
       ? `recorded since ${now() - store.began > 86400 ? date(store.began) : clock(store.began)}, when the broker started` : "");
-    for (const plot of this.plots.values()) plot.draw(seconds());
+    for (const plot of this.plots.values()) plot.draw(back);
   }
 
   tick() {
@@ -47,7 +53,7 @@ export class HomePage {
 
   key(event) {
     if (event.key === "[" || event.key === "]") {
-      move(event.key === "[" ? -1 : 1);
+      move(event.key === "[" ? -1 : 1, this.known());
       this.redraw();
     } else this.table.key(event);
   }

@@ -7,7 +7,8 @@ import { elapsed, memoryBar, memoryText, stateText, why } from "./jobs.js";
 import { LogView } from "./log.js";
 import { DevicePlot } from "./plot.js";
 import { move, rangeButtons, seconds } from "./ranges.js";
-import { ask, store } from "./store.js";
+import { ScalarsView } from "./scalars.js";
+import { ask, now, store } from "./store.js";
 
 export class JobPage {
   constructor(number) {
@@ -21,11 +22,12 @@ export class JobPage {
     this.basis = html("pre", { class: "basis" });
     this.tasks = html("p", { class: "tasks" });
     this.log = new LogView(number);
+    this.scalars = new ScalarsView(number);
     this.fault = html("p", { class: "empty" }, "Loading …");
     this.rest = html("div", { hidden: true },
       this.facts, this.tasks,
       html("div", { class: "toolbar" }, this.ranges), this.figure,
-      this.log.element,
+      this.scalars.element, this.log.element,
       html("section", { class: "scroll" }, html("h2", {}, "Attempts"),
         html("table", {}, html("thead", {}, html("tr", {},
           ["Attempt", "Ended", "How", "Lease", "Peak", "Ran", "Output"].map((one) => html("th", { scope: "col" }, one)))),
@@ -64,14 +66,20 @@ export class JobPage {
       html("td", {}, one.how), html("td", {}, bytes(one.lease)), html("td", {}, bytes(one.peak)),
       html("td", {}, one.ran === null || one.ran === undefined ? "" : span(one.ran)),
       html("td", {}, (one.streams ?? []).map((stream) => html("button", {
-        type: "button", onclick: () => this.log.show(one.number, stream),
+        type: "button", onclick: () => this.showAttempt(one.number, stream),
       }, stream === "both" ? "show" : stream))))));
     const tasks = this.page.tasks ?? [];
     this.tasks.replaceChildren(...(tasks.length ? ["Cluster: "] : []), ...tasks.map((task) =>
       html("a", { href: `#/job/${task.id}`, "aria-current": task.id === this.number ? "page" : null },
         `${task.role} ${task.role_index} (#${task.id}, ${stateText(task)}) `)));
+    this.scalars.show(this.page.attempts[0].number, this.page.job.state !== "finished");
     const latest = this.page.attempts.find((one) => one.streams?.length);
     this.log.show(latest?.number, latest?.streams[0]);
+  }
+
+  showAttempt(number, stream) {
+    this.log.show(number, stream);
+    this.scalars.show(number, this.page.job.state !== "finished" && number === this.page.attempts[0].number);
   }
 
   draw() {
@@ -107,9 +115,14 @@ export class JobPage {
     this.redraw();
   }
 
+  // Since it was submitted.
+  known() {
+    return now() - (this.row()?.submitted ?? now());
+  }
+
   redraw() {
-    this.ranges.refresh();
-    this.plot?.draw(seconds());
+    this.ranges.refresh(this.known());
+    this.plot?.draw(seconds(this.known()));
   }
 
   tick() {
@@ -119,7 +132,7 @@ export class JobPage {
   key(event) {
     if (event.key === "Escape") location.hash = "#/";
     if (event.key === "[" || event.key === "]") {
-      move(event.key === "[" ? -1 : 1);
+      move(event.key === "[" ? -1 : 1, this.known());
       this.redraw();
     }
     const verb = { c: "Cancel", p: "Pause" }[event.key];
@@ -131,6 +144,7 @@ export class JobPage {
   close() {
     this.closed = true;
     this.log.close();
+    this.scalars.close();
     this.plot?.close();
   }
 }

@@ -2,28 +2,34 @@
 
 import { html } from "./dom.js";
 
-const RANGES = [["5 min", 300], ["1 h", 3600], ["6 h", 21600], ["24 h", 86400], ["7 d", 604800]];
-let chosen = 1;
+const RANGES = [["5 min", 300], ["15 min", 900], ["1 h", 3600], ["6 h", 21600], ["24 h", 86400], ["7 d", 604800]];
+let chosen = null; // Until somebody chooses: as long as there is something to see.
 
-export function seconds() {
-  return RANGES[chosen][1];
+function index(known) {
+  if (chosen !== null) return chosen;
+  const enough = RANGES.findIndex(([, length]) => length >= known);
+  return enough < 0 ? RANGES.length - 1 : enough;
 }
 
-export function move(by) {
-  chosen = Math.min(RANGES.length - 1, Math.max(0, chosen + by));
+// How far back is shown, where something is known for so many seconds.
+export function seconds(known) {
+  return RANGES[index(known)][1];
+}
+
+export function move(by, known) {
+  chosen = Math.min(RANGES.length - 1, Math.max(0, index(known) + by));
 }
 
 export function rangeButtons(changed) {
-  const buttons = RANGES.map(([text], index) => html("button", {
+  const buttons = RANGES.map(([text], place) => html("button", {
     type: "button",
     onclick: () => {
-      chosen = index;
+      chosen = place;
       changed();
     },
   }, text));
   const element = html("div", { class: "ranges", role: "group", "aria-label": "How far back" }, buttons);
-  element.refresh = () => buttons.forEach((button, index) =>
-    button.setAttribute("aria-pressed", index === chosen));
-  element.refresh();
+  element.refresh = (known) => buttons.forEach((button, place) =>
+    button.setAttribute("aria-pressed", place === index(known)));
   return element;
 }

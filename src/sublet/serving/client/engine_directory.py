@@ -14,13 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from msgspec import convert
+
 from sublet.channel import async_client
 from sublet.channel.sync_client import SyncClient
 from sublet.engine import files_of
 from sublet.errors import BadRequest, ServingError
 from sublet.home import Home
 from sublet.serving.client import notices
-from sublet.serving.metrics import Row
+from sublet.serving.metrics import Row, Sample
 
 _LONGEST = 100
 """Bytes of a socket's path; the kernel takes a few more."""
@@ -102,6 +104,24 @@ def _engines() -> list[Path]:
 
 
 _PATIENCE = 5.0  # Seconds for an engine to answer.
+
+
+def model_history(engine: str, model: str, version: int) -> list[Sample]:
+    """What this engine's version did in the last day; nothing if the engine does not answer."""
+    path = Home.find().path / "engines" / f"{engine}.sock"
+    if path not in _engines():
+        return []
+    try:
+        client = SyncClient(async_client.connect(str(path)))
+    except ServingError:
+        return []
+    try:
+        asked = {"ask": "history", "model": model, "version": version}
+        return convert(client.ask(asked, _PATIENCE), list[Sample])
+    except ServingError:
+        return []
+    finally:
+        client.close()
 
 
 def list_models() -> list[Row]:

@@ -15,6 +15,7 @@ from sublet.channel.codes import Code
 from sublet.engine import savedmodel_proto
 from sublet.engine.savedmodel_proto import GRAPH, Signature
 from sublet.errors import ServingError
+from sublet.protobuf_fields import Malformed
 
 _NUMBER = re.compile("[0-9]+")
 _LARGEST = 2**63 - 1
@@ -152,7 +153,7 @@ def signatures(directory: str, tags: tuple[str, ...] = ("serve",)) -> dict[str, 
         raise ServingError(
             f"{directory} cannot be read: {wrong.strerror}.", Code.FAILED_PRECONDITION
         ) from None
-    except savedmodel_proto.Malformed as wrong:
+    except Malformed as wrong:
         raise ServingError(
             f"{directory}/{GRAPH} is damaged: {wrong}. Copy or export the model again.",
             Code.DATA_LOSS,

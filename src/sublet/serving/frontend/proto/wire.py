@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-from sublet.engine.savedmodel_proto import field
+from sublet.protobuf_fields import field
 
 
 def varint(number: int) -> bytes:
