@@ -9,7 +9,7 @@ from sublet.domain.history import Forecast, History, Point, Run
 from sublet.domain.memory import Auto
 from sublet.policy.learning import RECENT, learn
 from sublet.policy.sizing import DEFAULT_SHARE, IDLE_SHARE, learned_ceiling, size
-from sublet.units import GiB, MiB
+from sublet.units import GiB, KiB, MiB
 from support.jobs import device
 
 ROOMY = 80 * GiB
@@ -261,6 +261,14 @@ def test_several_runs_with_other_arguments_are_believed_if_they_agree() -> None:
     assert given_by(run(2 * GiB, likeness="other"), *seeds[:2], run(GiB, likeness="other")) == SHARE
     # One that is odd shows that arguments matter, however well the others agree.
     assert given_by(run(2 * GiB, likeness="other"), *seeds) == SHARE
+
+
+def test_small_programs_with_other_arguments_agree_though_their_peaks_differ_by_a_factor() -> None:
+    """A few MiB more or less are nothing next to the smallest lease."""
+    small = [run(peak, likeness="other") for peak in (100 * KiB, 300 * KiB, 12 * MiB)]
+    assert learn(History(tuple(small))).evidence.peak == 12 * MiB
+    assert given_by(*small) < SHARE
+    assert given_by(run(40 * MiB, likeness="other"), *small) == SHARE
 
 
 # What the process costs.

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from sublet.domain.history import History, Likeness, Point, Run
 from sublet.policy.regression import MOST_REACH, LinearFit, fit, spread
-from sublet.policy.sizing import FRAGMENTS, Evidence, doubt, with_margin
+from sublet.policy.sizing import FRAGMENTS, SMALLEST, Evidence, doubt, with_margin
 from sublet.units import format_bytes
 
 RECENT = 5
@@ -30,7 +30,8 @@ _OFTEN = 3
 """After so many runs that filled their ceilings and came to a good end, no margin is needed. And so
 many runs with other arguments are believed, if they agree."""
 _AGREE = 0.10
-"""Peaks agree that lie no further apart than this."""
+"""Peaks agree that lie no further apart than this share, or than the smallest lease: less makes no
+difference to anybody."""
 _OTHER_ARGUMENTS = 0.25
 _PER_REACH = 0.10
 """Added to the margin: for runs with other arguments, and for each time the largest batch seen that
@@ -156,7 +157,7 @@ def _from_others(history: History) -> Lesson | None:
     runs = _good(_alike(history.runs, "other"))
     peaks = [run.peak or 0 for run in runs]
     # All of them: one that is odd among several shows that arguments matter.
-    if len(runs) < _OFTEN or max(peaks) > (1 + _AGREE) * min(peaks):
+    if len(runs) < _OFTEN or max(peaks) > min(peaks) + max(_AGREE * min(peaks), SMALLEST):
         return None
     margin = _margin(peaks) + _OTHER_ARGUMENTS
     return Lesson(Evidence(max(peaks), len(runs), False, margin=margin), tuple(runs))
