@@ -15,6 +15,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from bench.browser import browser, find_browser
+from sublet.home import Home
+from sublet.sweeps import reading
+from sublet.sweeps.journal import Journal
+from sublet.sweeps.records import EpochEnded, Settings, SweepEnded, TrialBegan, TrialEnded
 from support.sandbox import Sandbox, wait_for
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -111,6 +115,25 @@ def submit(sandbox: Sandbox, name: str) -> int:
     words = ("submit", "--memory", "100MiB", "--name", name, "--", "sh", str(program))
     out = sandbox.sublet(*words, check=True).stdout
     return int(re.findall(r"#(\d+)", out)[0])
+
+
+def make_sweep(sandbox: Sandbox) -> None:
+    """A sweep that has ended, with four trials, the best first; the last has failed."""
+    home = Home(sandbox.home)
+    settings = Settings(
+        "models", "build", {"lr": [0.1], HOSTILE: ["a"]}, "grid", "loss", "min", 3, 4, 0
+    )
+    directory = reading.enter(home, name := reading.new_id(), None)
+    journal = Journal.open(directory, name, HOSTILE, settings)
+    for number in range(4):
+        journal.append([TrialBegan(number, {"lr": 0.1 * number, HOSTILE: "ab"[number % 2]}, 1.0)])
+        if number == 3:
+            journal.append([TrialEnded(number, "failed", 2.0, error=f"diverged {HOSTILE}")])
+            continue
+        logs = [EpochEnded(number, epoch, {"loss": number + 1 / epoch}, 1.0) for epoch in (1, 2, 3)]
+        journal.append([*logs, TrialEnded(number, "done", 2.0)])
+    journal.append([SweepEnded(3.0)])
+    journal.close()
 
 
 def test_the_page_shows_a_job_and_cancels_it(page: tuple[Sandbox, str]) -> None:
@@ -226,8 +249,24 @@ def test_a_browser_shows_memory_and_jobs_and_cancels_one(
         tab.wait_for("document.querySelector('#confirm').open")
         tab.run("document.querySelector('#confirm-yes').click()")
         tab.wait_for("document.querySelector('.job-facts').textContent.includes('cancelled')")
-        # A narrow window has no part that is out of sight.
+        # A sweep: its trials, by keys alone.
+        make_sweep(sandbox)
+        tab.run("location.hash = '#/sweeps'")
+        tab.wait_for("document.querySelector('tbody a')")
+        assert tab.run("document.querySelector('tbody bdi').textContent") == HOSTILE
+        tab.run("document.querySelector('tbody a').click()")
+        tab.wait_for("document.querySelectorAll('.coordinates polyline').length === 3")
+        tab.wait_for("document.querySelectorAll('.lines .curve polyline').length === 3")
+        tab.press("j")
+        tab.press("j")
+        tab.wait_for("document.querySelector('.coordinates .chosen')?.dataset.trial === '1'")
+        assert "diverged" in tab.run("document.querySelector('.trials').textContent")
         tab.resize(390, 800, dark=True)
+        tab.wait_for("document.documentElement.scrollWidth <= 390")
+        tab.run("location.hash = '#/sweep/none'")
+        tab.wait_for("document.querySelector('main').textContent.includes('There is no sweep')")
+        tab.faults.clear()  # The refusal.
+        # A narrow window has no part that is out of sight.
         tab.run("location.hash = '#/'")
         tab.wait_for(f"{row}?.classList.contains('state-cancelled')")
         assert tab.run("document.documentElement.scrollWidth") <= 390

@@ -21,6 +21,7 @@ def paths(routes: list[BaseRoute], before: str = "") -> Iterator[str]:
         else:
             assert isinstance(route, Route)
             path = route.path.replace("{job:int}", "1").replace("{verb}", "cancel")
+            path = path.replace("{sweep}", "20260101-1")
             yield before + path
 
 

@@ -24,6 +24,7 @@ from sublet.page.live import Live
 from sublet.page.log_text import read_piece
 from sublet.page.models import read_model_history, read_models
 from sublet.page.scalars import ScalarReader
+from sublet.page.sweeps import SweepReader
 from sublet.page.usage import read_usage_since
 from sublet.wire.messages import Verb
 
@@ -41,6 +42,8 @@ def make_app(home: Home, access: Access, hosts: tuple[str, ...]) -> Starlette:
         Route("/live", page.follow),
         Route("/models", page.models),
         Route("/models/history", page.model_history),
+        Route("/sweeps", page.sweeps),
+        Route("/sweeps/{sweep}", page.sweep),
         Route("/jobs/{job:int}", page.job),
         Route("/jobs/{job:int}/log", page.log),
         Route("/jobs/{job:int}/scalars", page.scalars),
@@ -66,6 +69,7 @@ class _Page:
         self._access = access
         self._live = Live(home)
         self._scalars = ScalarReader()
+        self._sweeps = SweepReader(home)
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -132,6 +136,13 @@ class _Page:
         asked = request.query_params
         engine, model = asked.get("engine", ""), asked.get("model", "")
         return _json(read_model_history(engine, model, _count(asked.get("version", "1"))))
+
+    def sweeps(self, request: Request) -> Response:
+        return _json(self._sweeps.rows())
+
+    def sweep(self, request: Request) -> Response:
+        seen = request.query_params.get("seen", "")
+        return _json(self._sweeps.page(request.path_params["sweep"], seen))
 
     def act(self, request: Request) -> Response:
         verb = request.path_params["verb"]

@@ -51,6 +51,7 @@ export class LinePlot {
   constructor(title, { height = 190, time = false, format = number, zero = false, unit = "step" } = {}) {
     Object.assign(this, { height, time, format, zero, unit });
     this.lines = [];
+    this.faint = [];
     this.logarithmic = false;
     this.cursor = null;
     this.picture = svg("svg", { tabindex: 0, role: "img" });
@@ -73,14 +74,16 @@ export class LinePlot {
   }
 
   // Shows these lines from now on: [{ name, points: [[x, y or null], …] }, …]; and for a time, from when to when.
+  // One without a name is drawn faintly, behind the others.
   show(lines, range = null) {
-    this.lines = lines;
+    this.lines = lines.filter((line) => line.name !== null);
+    this.faint = lines.filter((line) => line.name === null);
     this.range = range;
     this.draw();
   }
 
   bounds() {
-    const points = this.lines.flatMap((line) => line.points).filter(([, y]) => y !== null && (!this.logarithmic || y > 0));
+    const points = [...this.lines, ...this.faint].flatMap((line) => line.points).filter(([, y]) => y !== null && (!this.logarithmic || y > 0));
     const of = (place) => points.map((point) => point[place]);
     const lowest = (values) => values.reduce((one, other) => Math.min(one, other), Infinity);
     const highest = (values) => values.reduce((one, other) => Math.max(one, other), -Infinity);
@@ -112,7 +115,7 @@ export class LinePlot {
     this.x = (value) => LEFT + ((value - left) / (right - left)) * (width - LEFT - RIGHT);
     this.y = (value) => this.bottom - ((scale(value) - scale(low)) / (scale(high) - scale(low))) * (this.bottom - TOP);
     this.rule = svg("line", { class: "rule", y1: TOP, y2: this.bottom });
-    this.picture.replaceChildren(this.grid(), ...this.lines.map((line, index) => this.line(line, index)), this.rule);
+    this.picture.replaceChildren(this.grid(), ...this.faint.map((line) => this.line(line, null)), ...this.lines.map((line, index) => this.line(line, index)), this.rule);
     this.point(this.cursor);
   }
 
@@ -149,14 +152,14 @@ export class LinePlot {
 
   // What is no number leaves a gap; a point that stands alone is a dot.
   line({ points }, index) {
-    const { hue, dash } = lineStyle(index);
+    const { hue, dash } = lineStyle(index ?? 0);
     const parts = [[]];
     for (const [x, y] of points) {
       if (y === null || (this.logarithmic && y <= 0)) parts.push([]);
       else parts.at(-1).push(`${this.x(x).toFixed(1)},${this.y(y).toFixed(1)}`);
     }
     const whole = parts.filter((part) => part.length);
-    const group = svg("g", { class: "curve" },
+    const group = svg("g", { class: index === null ? "curve faint" : "curve" },
       whole.filter((part) => part.length > 1).map((part) => svg("polyline", { points: part.join(" "), "stroke-dasharray": dash })),
       whole.filter((part) => part.length === 1).map(([place]) => {
         const [cx, cy] = place.split(",");
@@ -168,7 +171,7 @@ export class LinePlot {
 
   move(event) {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!by || !this.at) return;
+    if (!by || !this.at || !this.lines.length) return;
     event.preventDefault();
     const longest = this.lines.reduce((one, other) => (other.points.length > one.points.length ? other : one));
     const start = this.cursor === null ? longest.points.length - (by < 0 ? 0 : 1)
@@ -179,7 +182,7 @@ export class LinePlot {
 
   // Shows what was at this place; null for none.
   point(x) {
-    const inside = this.at && x !== null && x >= LEFT - 1 && x <= this.width - RIGHT + 1;
+    const inside = this.at && this.lines.some((line) => line.points.length) && x !== null && x >= LEFT - 1 && x <= this.width - RIGHT + 1;
     this.cursor = inside ? x : null;
     this.tip.hidden = !inside;
     if (!this.rule) return;

@@ -4,6 +4,7 @@ import { setText } from "./dom.js";
 import { HomePage } from "./home.js";
 import { JobPage } from "./job.js";
 import { ModelsPage } from "./models.js";
+import { SweepPage, SweepsPage } from "./sweeps.js";
 import { connect, connectionFault, onChange, store } from "./store.js";
 
 const SOON = 30; // milliseconds in which changes are gathered into one drawing
@@ -13,18 +14,26 @@ const help = document.getElementById("help");
 let page = null;
 let due = null;
 
+// The page of this address, the part of the navigation that leads there, and a title.
+function chosen(hash) {
+  const job = /^#\/job\/([0-9]{1,15})$/.exec(hash);
+  if (job) return [() => new JobPage(Number(job[1])), null, `#${job[1]} · Sublet`];
+  const sweep = /^#\/sweep\/([\w.-]{1,200})$/.exec(hash);
+  if (sweep) return [() => new SweepPage(sweep[1]), null, "Sweep · Sublet"];
+  if (hash === "#/sweeps") return [() => new SweepsPage(), "sweeps", "Sweeps · Sublet"];
+  if (hash === "#/models") return [() => new ModelsPage(), "models", "Models · Sublet"];
+  return [() => new HomePage(), "home", "Sublet"];
+}
+
 function route() {
-  const job = /^#\/job\/([0-9]{1,15})$/.exec(location.hash);
+  const [make, name, title] = chosen(location.hash);
   page?.close();
-  if (job) page = new JobPage(Number(job[1]));
-  else if (location.hash === "#/models") page = new ModelsPage();
-  else page = new HomePage();
-  const name = location.hash === "#/models" ? "models" : "home";
+  page = make();
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.dataset.page === name && !job) link.setAttribute("aria-current", "page");
+    if (link.dataset.page === name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  document.title = job ? `#${job[1]} · Sublet` : "Sublet";
+  document.title = title;
   main.replaceChildren(page.element);
   page.draw();
 }
