@@ -33,7 +33,7 @@ quick: check
 
 # All tests on this Python; on the others that are on the PATH, those that depend on it.
 test: check
-	PYTHONPATH=tests $(BIN)/python -m support.pythons $(SPREAD) --rerun-failed
+	PYTHONPATH=tests $(BIN)/python -m support.pythons $(SPREAD) --rerun-failed --durations 20
 
 # For the test of the page in a browser, which is skipped without one.
 browser:
