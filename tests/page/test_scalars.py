@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 from sublet.domain.job import EventLog
+from sublet.event_file import Scalar
 from sublet.page.curves import MOST_POINTS, Curve
-from sublet.page.event_file import Scalar
 from sublet.page.scalars import ScalarReader, is_of, run_names
 from support import event_files as made
 

@@ -2,7 +2,7 @@
 
 import struct
 
-from sublet.page.event_file import _masked
+from sublet.event_file import _masked
 
 
 def varint(number: int) -> bytes:

@@ -193,6 +193,8 @@ class Requests:
                 f"An array of {len(request.indexes)} jobs is too large.",
                 f"At most {MOST_TASKS} at once.",
             )
+        if request.arguments and len(request.arguments) != len(request.indexes):
+            raise BadRequest("An array has arguments for each of its jobs, or for none.")
         spec = self._wish(spec)
         self._check(spec)
         jobs = self._gang(spec, request) if request.roles else self._array(spec, request)
@@ -205,12 +207,14 @@ class Requests:
     def _array(self, spec: JobSpec, request: messages.Submit) -> list[Job]:
         """One job for each index, or a single one."""
         jobs, first = [], self._work.next_id
-        for index in request.indexes or (None,):
+        for place, index in enumerate(request.indexes or (None,)):
             task = None if index is None else Task(first, index, request.at_once)
             name = spec.name if index is None else f"{spec.name}[{index}]"
-            jobs.append(
-                self._new(msgspec.structs.replace(spec, name=name, task=task), request.token)
-            )
+            program = spec.program
+            if request.arguments:
+                program = msgspec.structs.replace(program, args=request.arguments[place])
+            one = msgspec.structs.replace(spec, name=name, task=task, program=program)
+            jobs.append(self._new(one, request.token))
         return jobs
 
     def _gang(self, spec: JobSpec, request: messages.Submit) -> list[Job]:

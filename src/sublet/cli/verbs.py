@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 VERBS = {
     "run": "Run a program under a lease, in the foreground.",
     "submit": "Queue a program.",
+    "sweep": "Run a program with many parameters, and rank the runs.",
     "launch": "Run a tf.distribute cluster on this machine.",
     "ps": "List running, waiting and finished jobs.",
     "logs": "Show the output of a job.",
@@ -58,6 +59,7 @@ _OTHER_WORDS = {
     "queue": "ps",
     "rerun": "retry",
     "stop": "cancel",
+    "search": "sweep",
     "web": "ui",
 }
 """What others call our commands."""
@@ -128,6 +130,8 @@ def cli() -> None:
     \b
     sublet run train.py --epochs 3     like `python train.py`, but leased and warm
     sublet submit train.py             the same, in the queue
+    sublet sweep --grid lr=0.1,0.01 train.py
+                                       the same with many parameters, ranked
     sublet launch --workers 2 train.py a tf.distribute cluster
     sublet ps                          running, waiting and finished jobs
     sublet logs -f 13                  the output of a job

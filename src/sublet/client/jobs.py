@@ -105,13 +105,15 @@ def submit_array(
     memory: str = "auto",
     *,
     at_once: int = 0,
+    arguments: Sequence[Sequence[str]] = (),
     after: Iterable[int | Job] = (),
     after_ok: Iterable[int | Job] = (),
     **options: Unpack[QueueOptions],
 ) -> list[Job]:
     """One job for each index, `at_once` of them at a time; without indexes, a single job.
 
-    `{index}` in the words is replaced by the index; SUBLET_ARRAY_INDEX has it too.
+    `{index}` in the words is replaced by the index; SUBLET_ARRAY_INDEX has it too. With
+    `arguments`, the program has these in place of the words behind its name: a list for each index.
     """
     spec = job_request.job_without_client(
         words, memory, after=_numbers(after), after_ok=_numbers(after_ok), **options
@@ -122,6 +124,7 @@ def submit_array(
         "token": os.urandom(16).hex(),
         "indexes": tuple(indexes),
         "at_once": at_once,
+        "arguments": tuple(tuple(map(os.fsencode, each)) for each in arguments),
         "protocol": PROTOCOL,
     }
     return [Job(number) for number in ask(pack(tree), Queued).jobs]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from sublet.page.event_file import Scalar
+from sublet.event_file import Scalar
 
 MOST_POINTS = 500
 """Of one curve."""

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from sublet.domain.job import EventLog
+from sublet.event_file import EventFile
 from sublet.page.curves import Curve, CurveRow, TagRow
-from sublet.page.event_file import EventFile
 from sublet.page.job_rows import shown_name
 
 _MOST_ATTEMPTS = 8

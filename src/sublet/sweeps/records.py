@@ -158,6 +158,16 @@ class JobStarted(Struct, frozen=True, tag_field="event", tag="job"):
     at: float
 
 
+class TrialReached(Struct, frozen=True, tag_field="event", tag="reached"):
+    """The program of a trial has ended well with this budget of epochs."""
+
+    trial: int
+    epochs: int
+    value: float | None
+    """Of the metric; None if it is not a number."""
+    at: float
+
+
 class WayChosen(Struct, frozen=True, tag_field="event", tag="way"):
     """How the trials of one architecture are trained."""
 
@@ -188,6 +198,7 @@ Event = (
     | EpochEnded
     | TrialEnded
     | JobStarted
+    | TrialReached
     | WayChosen
     | RunBegan
     | SweepEnded
@@ -203,8 +214,12 @@ def apply(sweep: Sweep, event: Event) -> Sweep:
                 return sweep
             return structs.replace(sweep, trials=(*sweep.trials, Trial(number, params)))
         case RungBegan():
-            rung = RungRecord(event.trials, event.until)
-            return structs.replace(sweep, rung=rung, rungs=sweep.rungs + 1)
+            rung, chosen = RungRecord(event.trials, event.until), set(event.trials)
+            trials = tuple(
+                structs.replace(trial, job=None) if trial.number in chosen else trial
+                for trial in sweep.trials
+            )
+            return structs.replace(sweep, rung=rung, rungs=sweep.rungs + 1, trials=trials)
         case WayChosen():
             row = WayRecord(event.group, event.way, event.trials, event.why)
             others = tuple(one for one in sweep.ways if one.group != row.group)
@@ -215,23 +230,27 @@ def apply(sweep: Sweep, event: Event) -> Sweep:
             return structs.replace(sweep, state="finished")
     if not 0 <= event.trial < len(sweep.trials):
         return sweep
-    changed = _changed(sweep.trials[event.trial], event, sweep.settings.metric)
+    changed = _changed(sweep.trials[event.trial], event, sweep.settings)
     trials = (*sweep.trials[: event.trial], changed, *sweep.trials[event.trial + 1 :])
     return structs.replace(sweep, trials=trials)
 
 
 def _changed(
-    trial: Trial, event: EpochEnded | TrialEnded | ParamsChanged | JobStarted, metric: str
+    trial: Trial,
+    event: EpochEnded | TrialEnded | ParamsChanged | JobStarted | TrialReached,
+    settings: Settings,
 ) -> Trial:
     match event:
         case EpochEnded():
             curves = _extended(trial.curves, event.epoch, event.logs)
-            value = curves[metric][-1] if metric in event.logs else trial.value
+            reported = settings.metric in event.logs
+            value = curves[settings.metric][-1] if reported else trial.value
             return structs.replace(
                 trial,
                 state="running" if trial.state == "waiting" else trial.state,
                 value=value,
-                epochs=event.epoch,
+                # What a program calls an epoch is its own affair.
+                epochs=event.epoch if settings.kind == "models" else trial.epochs,
                 curves=curves,
                 began=trial.began or event.at,
             )
@@ -245,6 +264,9 @@ def _changed(
                 ended=event.at,
                 began=trial.began or event.at,
             )
+        case TrialReached():
+            value = math.nan if event.value is None else event.value
+            return structs.replace(trial, epochs=event.epochs, value=value)
         case ParamsChanged():
             return structs.replace(trial, params=event.params)
         case JobStarted():

@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 from sublet.errors import BadRequest
 from sublet.sweeps.records import Params
 
+_NAME = re.compile(r"[A-Za-z_][\w.-]*")
 _MOST = 100_000
 """Trials of a grid."""
 _EXAMPLE = 'Write {"learning_rate": loguniform(1e-4, 1e-1), "units": [32, 64], "seed": range(4)}.'
@@ -201,7 +203,7 @@ def plain_value(value: Any) -> Any:
 
 
 def _name(name: Any) -> str:
-    if not isinstance(name, str) or not name.isidentifier():
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadRequest(f"{name!r} cannot be the name of a parameter.", _EXAMPLE)
     return name
 

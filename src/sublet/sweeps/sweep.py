@@ -1,16 +1,14 @@
 """`sublet.sweep`: train a Keras model with many parameters, and find the best."""
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sublet.errors import BadRequest, SubletError
-from sublet.home import Home
-from sublet.sweeps import driver, reading
-from sublet.sweeps.journal import Journal
+from sublet.sweeps import driver
 from sublet.sweeps.models import WAYS, Inside, Models, Way
+from sublet.sweeps.opening import forget_if_nothing_ended, opened
 from sublet.sweeps.progress import Progress
 from sublet.sweeps.records import Mode, Settings
 from sublet.sweeps.result import SweepResult, TrialResult
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
     from sublet.sweeps.search.choose import HalvingOptions, PopulationOptions
 
 SearchName = Literal["grid", "random", "halving", "pbt"]
-_HIGHER = ("acc", "auc", "f1", "fmeasure", "precision", "recall", "iou", "r2", "score", "dice")
-"""Parts of the names of metrics of which more is better."""
 
 
 def sweep(
@@ -117,7 +113,7 @@ def sweep(
         try:
             ended = driver.lead(journal, chosen, models, watcher)
         except SubletError:
-            _forget_if_nothing_ended(journal)
+            forget_if_nothing_ended(journal)
             raise
         finally:
             models.close()
@@ -148,7 +144,7 @@ def _settings(
         )
     if mode not in (None, "min", "max"):
         raise BadRequest(f"mode={mode!r} is unknown.", "Write min or max.")
-    mode = mode or optuna.mode_of(search) or mode_of(metric)
+    mode = mode or optuna.mode_of(search) or choose.mode_of(metric)
     domains = Space.read(space)
     chosen = choose.choose(search, domains, epochs, mode, trials, seed)
     return (
@@ -165,11 +161,6 @@ def _settings(
         ),
         chosen,
     )
-
-
-def mode_of(metric: str) -> Mode:
-    """Whether less or more of a metric is better, by its name."""
-    return "max" if any(part in metric.lower() for part in _HIGHER) else "min"
 
 
 def _with_options(
@@ -190,31 +181,3 @@ def _with_options(
         else {str(label): float(weight) for label, weight in class_weight.items()},
     }
     return structs.replace(settings, options=options)
-
-
-@contextlib.contextmanager
-def opened(directory: Path | None, name: str, settings: Settings) -> Iterator[Journal]:
-    """The journal of a sweep, and its entry in the list of recent ones."""
-    id = reading.new_id()
-    journal = None
-    if directory is not None:
-        journal = Journal.open(directory, id, name, settings)
-    try:
-        place = reading.enter(Home.find(), id, directory)
-    except OSError:
-        # A home that cannot be used: the sweep runs, and pages do not show it.
-        import tempfile
-
-        place = directory or Path(tempfile.mkdtemp(prefix="sublet-sweep-"))
-    if journal is None:
-        journal = Journal.open(place, id, name, settings)
-    try:
-        yield journal
-    finally:
-        journal.close()
-
-
-def _forget_if_nothing_ended(journal: Journal) -> None:
-    """A request that was refused leaves a new directory as it was."""
-    if not any(trial.over for trial in journal.sweep.trials):
-        journal.forget()

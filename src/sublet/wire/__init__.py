@@ -1,4 +1,4 @@
 """What clients and the broker say to each other."""
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Changed when an older client or broker could misunderstand."""

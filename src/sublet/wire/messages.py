@@ -67,6 +67,8 @@ class Submit(_Request, frozen=True, tag="submit"):
     token: Token
     indexes: tuple[Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)], ...] = ()
     at_once: Number = 0
+    arguments: tuple[tuple[bytes, ...], ...] = ()
+    """The program's arguments for each index; without any, all have those of the spec."""
     roles: tuple[tuple[Role, Number], ...] = ()
     """For a tf.distribute cluster: how many tasks there are of each role, one job for each."""
     owner: Process | None = None

@@ -4,8 +4,8 @@ import time
 
 from fuzz import scratch
 from fuzz.driver import Random, Target
+from sublet.event_file import EventFile
 from sublet.page.curves import Curve
-from sublet.page.event_file import EventFile
 from support import event_files as made
 
 _FOREVER = 1e9

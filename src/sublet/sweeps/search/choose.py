@@ -16,6 +16,14 @@ NAMES = ("grid", "random", "halving", "pbt")
 _FEW = 16
 """Trials of a population, if nobody says how many."""
 
+_HIGHER = ("acc", "auc", "f1", "fmeasure", "precision", "recall", "iou", "r2", "score", "dice")
+"""Parts of the names of metrics of which more is better."""
+
+
+def mode_of(metric: str) -> Mode:
+    """Whether less or more of a metric is better, by its name."""
+    return "max" if any(part in metric.lower() for part in _HIGHER) else "min"
+
 
 @dataclass(frozen=True)
 class HalvingOptions:

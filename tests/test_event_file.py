@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sublet.page.event_file import EventFile, Scalar
+from sublet.event_file import EventFile, Scalar
 from support import event_files as made
 
 LOSS = [made.event(step, made.simple("loss", 1 / step)) for step in range(1, 4)]
