@@ -1,0 +1,102 @@
+"""One model, trained by Keras' own step: what a stack has to equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from keras.src import tree
+
+from ..training.refused import Refused
+from .batches import Chunk
+from .epochs import Epochs, flat_logs
+from .numbers import inner, numbers_of, places, put
+from .state import copied
+from .trainer import Logs
+
+
+class Alone(Epochs):
+    """A Trainer of one model. The model's own variables are always up to date."""
+
+    def __init__(self, model: Any, order: int = 0) -> None:
+        """`order` is the model's place among the orders of batches, if each has its own."""
+        self._model = model
+        self._order = order
+        self._functions: dict[bool, Callable[..., Any]] = {}
+
+    @property
+    def models(self) -> Sequence[Any]:
+        return (self._model,)
+
+    def begin(self) -> None:
+        self._model.reset_metrics()
+
+    def train(self, chunk: Chunk) -> None:
+        self._run(True, chunk)
+
+    def test(self, chunk: Chunk) -> None:
+        self._run(False, chunk)
+
+    def logs(self) -> list[Logs]:
+        return [flat_logs(self._model.get_metrics_result())]
+
+    def keep(self, places: Sequence[int]) -> None:
+        if list(places) != [0]:
+            raise Refused("A model alone cannot leave.", "End its training instead.")
+
+    def copy(self, source: int, target: int) -> None:
+        pass
+
+    def snapshot(self, place: int) -> list[Any]:
+        return [variable.numpy() for variable in copied(self._model)]
+
+    def restore(self, place: int, snapshot: Sequence[Any]) -> None:
+        for variable, value in zip(copied(self._model), snapshot, strict=True):
+            variable.assign(value)
+
+    def numbers(self, place: int) -> dict[str, float]:
+        return numbers_of(self._model)
+
+    def set(self, place: int, name: str, value: float) -> None:
+        rate = inner(self._model.optimizer)._learning_rate
+        if name == "learning_rate" and hasattr(rate, "assign"):
+            rate.assign(value)
+            return
+        for known, owner, attribute in places(self._model):
+            if known == name:
+                put(owner, attribute, value)
+                self._functions.clear()  # It is a constant of the graph.
+                return
+        known = ", ".join(numbers_of(self._model))
+        raise Refused(f"No number {name!r} can be set.", f"There are: {known}.")
+
+    def write_back(self) -> None:
+        pass
+
+    def _run(self, training: bool, chunk: Chunk) -> None:
+        chunk = chunk.of([self._order]).alone()
+        if training and not self._model.optimizer.built:
+            self._model._symbolic_build(
+                data_batch=tree.map_structure(lambda one: one[0], chunk.data)
+            )
+        self._function(training)(chunk.data, tf.constant(chunk.steps))
+
+    def _function(self, training: bool) -> Callable[..., Any]:
+        """Keras' step, as often as a chunk has batches."""
+        if training not in self._functions:
+            model = self._model
+            step = model.train_step if training else model.test_step
+            one = tf.function(step, autograph=False, jit_compile=model.jit_compile)
+
+            def steps(data: Any, count: Any) -> None:
+                def body(number: Any) -> Any:
+                    one(tree.map_structure(lambda tensor: tensor[number], data))
+                    return number + 1
+
+                tf.while_loop(
+                    lambda number: number < count, body, [tf.constant(0)], parallel_iterations=1
+                )
+
+            self._functions[training] = tf.function(steps, autograph=False, reduce_retracing=True)
+        return self._functions[training]

@@ -1,0 +1,138 @@
+"""The form of layers that have none of their own: what the layer does for one model, turned into
+what it does for all by TensorFlow (`tf.vectorized_map`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+from keras.src import backend, tree
+
+from ..trainer import CannotStack
+from ..values import Value, mask_of, with_mask
+from .site import Site
+
+
+def call(site: Site, args: Any, kwargs: Any) -> Any:
+    """What the layer puts out, a structure of Values."""
+    if not (site.variables or site.own_numbers() or any(v.stacked for v in values(args, kwargs))):
+        return shared(site, args, kwargs)
+    return vectorised(site, args, kwargs)
+
+
+def shared(site: Site, args: Any, kwargs: Any) -> Any:
+    """Call a layer once, where it computes the same in all models."""
+    args, kwargs = replaced((args, kwargs), lambda value: value.plain)
+    return tree.map_structure(shared_value, invoke(site, args, kwargs))
+
+
+def vectorised(site: Site, args: Any, kwargs: Any) -> Any:
+    """Compute all models at once. Raises CannotStack if TensorFlow cannot."""
+    given = [value for value in values(args, kwargs) if value.stacked]
+    variables, chosen = site.variables, site.own_numbers()
+    elems = (
+        [value.tensor for value in given],
+        [value.mask.along(site.models) for value in given if value.mask is not None],
+        [site.value(one) for one in variables],
+        [tf.convert_to_tensor(site.numbers.variables[place]) for place in chosen],
+    )
+    found: dict[str, Any] = {}
+
+    def of_one(slices: Any) -> Any:
+        tensors, masks, state, numbers = slices
+        masks = iter(masks)
+        one = {
+            id(value): with_mask(tensor, None if value.mask is None else next(masks))
+            for value, tensor in zip(given, tensors, strict=True)
+        }
+        args_, kwargs_ = replaced(
+            (args, kwargs), lambda value: one[id(value)] if value.stacked else value.plain
+        )
+        mapping = list(zip(variables, state, strict=True))
+        with (
+            site.numbers.put(chosen, numbers),
+            backend.StatelessScope(mapping, collect_losses=True) as scope,
+        ):
+            before = [scope.get_current_value(variable) for variable in variables]
+            outputs = invoke(site, args_, kwargs_)
+            flat = tree.flatten(outputs)
+            losses = [tf.reduce_sum(tf.cast(loss, backend.floatx())) for loss in scope.losses]
+            after = [scope.get_current_value(variable) for variable in variables]
+        changed = [new is not old for new, old in zip(after, before, strict=True)]
+        found["outputs"], found["changed"] = outputs, changed
+        masks = [mask_of(tensor) for tensor in flat]
+        found["masked"] = [mask is not None for mask in masks]
+        moved = [new for new, is_new in zip(after, changed, strict=True) if is_new]
+        return flat, [mask for mask in masks if mask is not None], moved, losses
+
+    try:
+        flat, masks, moved, losses = tf.vectorized_map(of_one, elems, fallback_to_while_loop=False)
+    except (ValueError, NotImplementedError, TypeError, AssertionError) as wrong:
+        raise cannot(site, wrong) from wrong
+    changed = [one for one, is_new in zip(variables, found["changed"], strict=True) if is_new]
+    site.changed.update(zip(map(id, changed), moved, strict=True))
+    site.losses += losses
+    masks = iter(masks)
+    results = [
+        Value(tensor, True, Value(next(masks), True) if masked else None)
+        for tensor, masked in zip(flat, found["masked"], strict=True)
+    ]
+    return tree.pack_sequence_as(found["outputs"], results)
+
+
+def each(site: Site, args: Any, kwargs: Any) -> Any:
+    """Call the layer for one model after the other, in one graph."""
+    variables, chosen = site.variables, site.own_numbers()
+    states = [tf.unstack(site.value(one)) for one in variables]
+    numbers = [tf.unstack(tf.convert_to_tensor(site.numbers.variables[one])) for one in chosen]
+    found, after, losses = [], [], []
+    for place in range(site.models):
+        given = replaced((args, kwargs), lambda value, place=place: value.of(place))
+        mapping = [(one, state[place]) for one, state in zip(variables, states, strict=True)]
+        with (
+            site.numbers.put(chosen, [one[place] for one in numbers]),
+            backend.StatelessScope(mapping, collect_losses=True) as scope,
+        ):
+            found.append(tree.map_structure(shared_value, invoke(site, *given)))
+            after.append([scope.get_current_value(one) for one in variables])
+            losses.append([tf.reduce_sum(tf.cast(loss, backend.floatx())) for loss in scope.losses])
+    for variable, *new in zip(variables, *after, strict=True):
+        site.changed[id(variable)] = tf.stack(new)
+    site.losses += [tf.stack(parts) for parts in zip(*losses, strict=True)]
+    return tree.map_structure(_stacked, *found)
+
+
+def _stacked(*parts: Value) -> Value:
+    masks = [part.mask.tensor for part in parts if part.mask is not None]
+    mask = Value(tf.stack(masks), True) if masks else None
+    return Value(tf.stack([part.tensor for part in parts]), True, mask)
+
+
+def invoke(site: Site, args: Any, kwargs: Any) -> Any:
+    """Call the layer as Keras does within a model."""
+    from keras.src.models.functional import operation_fn
+
+    return operation_fn(site.layer, training=site.training)(*args, **kwargs)
+
+
+def values(*structures: Any) -> list[Value]:
+    """The Values in the arguments of a call."""
+    return [one for one in tree.flatten(structures) if isinstance(one, Value)]
+
+
+def replaced(structure: Any, by: Any) -> Any:
+    """The arguments with something else in place of each Value."""
+    return tree.map_structure(lambda one: by(one) if isinstance(one, Value) else one, structure)
+
+
+def cannot(site: Site, wrong: Exception) -> CannotStack:
+    """Why a layer cannot be turned into one of all models."""
+    reason = str(wrong).strip().partition("\n")[0][:200]
+    kind = type(site.layer).__name__
+    return CannotStack(site.name, f"{kind} cannot be computed for several models at once: {reason}")
+
+
+def shared_value(tensor: Any) -> Value:
+    """What a layer puts out, with its mask."""
+    mask = mask_of(tensor)
+    return Value(tensor, False, None if mask is None else Value(mask, False))

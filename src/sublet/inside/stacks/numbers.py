@@ -1,0 +1,265 @@
+"""Hyper-parameters that are only numbers: each gets a model axis, and may differ between models.
+
+While something is computed for one model, an object of the first model (its optimizer, a layer, a
+regulariser) has that model's number in place of its own. Keras asks such numbers whether they are
+zero, to leave things out; so one that is zero in all models stays what it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ..training.refused import Refused
+
+LAYERS: Mapping[str, tuple[str, ...]] = {
+    "BatchNormalization": ("momentum", "epsilon"),
+    "LayerNormalization": ("epsilon",),
+    "GroupNormalization": ("epsilon",),
+    "RMSNormalization": ("epsilon",),
+    "Dropout": ("rate",),
+    "SpatialDropout1D": ("rate",),
+    "SpatialDropout2D": ("rate",),
+    "SpatialDropout3D": ("rate",),
+    "GaussianDropout": ("rate",),
+    "GaussianNoise": ("stddev",),
+    "LeakyReLU": ("negative_slope",),
+    "ELU": ("alpha",),
+    "Rescaling": ("scale", "offset"),
+}
+"""By the class of a layer, its attributes that are numbers: they change no shape."""
+OBJECTS: Mapping[str, tuple[str, ...]] = {
+    "L1": ("l1",),
+    "L2": ("l2",),
+    "L1L2": ("l1", "l2"),
+}
+"""The same, of regularisers."""
+OPTIMIZERS = (
+    "momentum",
+    "rho",
+    "epsilon",
+    "beta",
+    "beta_1",
+    "beta_2",
+    "beta_2_decay",
+    "weight_decay",
+    "clipnorm",
+    "global_clipnorm",
+    "clipvalue",
+    "ema_momentum",
+    "learning_rate_power",
+    "l1_regularization_strength",
+    "clip_threshold",
+    "l2_regularization_strength",
+    "l2_shrinkage_regularization_strength",
+    "loss_scale_factor",
+    "adam_beta_1",
+    "adam_beta_2",
+    "adam_weight_decay",
+    "adam_lr_ratio",
+    "rms_rate",
+)
+"""The same, of optimizers."""
+
+
+class Number:
+    """A number of one model within a graph. It is never zero for those who ask."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+        self.dtype = tensor.dtype.name
+        self.shape = tensor.shape
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __gt__(self, other: Any) -> bool:
+        return True
+
+    __ge__ = __gt__
+
+    def __lt__(self, other: Any) -> bool:
+        return False
+
+    __le__ = __lt__
+
+    def __neg__(self) -> Any:
+        return -self.tensor
+
+    def __add__(self, other: Any) -> Any:
+        return self.tensor + other
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self.tensor - other
+
+    def __rsub__(self, other: Any) -> Any:
+        return other - self.tensor
+
+    def __mul__(self, other: Any) -> Any:
+        return self.tensor * other
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.tensor / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / self.tensor
+
+    def __pow__(self, other: Any) -> Any:
+        return self.tensor**other
+
+    def __rpow__(self, other: Any) -> Any:
+        return other**self.tensor
+
+
+tf.register_tensor_conversion_function(
+    Number,
+    lambda value, dtype=None, name=None, as_ref=False: (
+        value.tensor if dtype is None else tf.cast(value.tensor, dtype)
+    ),
+)
+
+
+Place = tuple[str, Any, str]
+"""The name of a number for the user, the object that has it, and its attribute there."""
+
+
+def inner(optimizer: Any) -> Any:
+    """The optimizer that makes the steps: of one that scales losses, the one within."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def places(model: Any) -> Iterator[Place]:
+    """All numbers of a model, in the same order for models of the same architecture."""
+    optimizer = inner(model.optimizer)
+    for attribute in OPTIMIZERS:
+        if is_number(getattr(optimizer, attribute, None)):
+            yield attribute, optimizer, attribute
+    for name, layer in named_layers(model):
+        yield from layer_places(name, layer)
+
+
+def layer_places(name: str, layer: Any) -> Iterator[Place]:
+    """The numbers of one layer and its regularisers."""
+    for attribute in LAYERS.get(type(layer).__name__, ()):
+        if is_number(getattr(layer, attribute, None)):
+            yield f"{name}.{attribute}", layer, attribute
+    for part in sorted(vars(layer)):
+        if part.endswith("_regularizer"):
+            owner = getattr(layer, part)
+            for attribute in OBJECTS.get(type(owner).__name__, ()):
+                if is_number(getattr(owner, attribute)):
+                    yield f"{name}.{part}.{attribute}", owner, attribute
+
+
+def named_layers(model: Any) -> Iterator[tuple[str, Any]]:
+    """All layers, by the names that their builder gave them, or else by class and order: names
+    that Keras makes count on from model to model."""
+    from keras.src.utils.naming import to_snake_case
+
+    counts: dict[str, int] = {}
+    for layer in model._flatten_layers(include_self=False):
+        kind = to_snake_case(type(layer).__name__)
+        number = counts.get(kind, 0)
+        counts[kind] = number + 1
+        made = layer.name.rstrip("0123456789").rstrip("_") == kind
+        yield (f"{kind}_{number}" if number else kind) if made else layer.name, layer
+
+
+def numbers_of(model: Any) -> dict[str, float]:
+    """The numbers of a compiled model, by the names that `Trainer.set` takes."""
+    found = {name: float(getattr(owner, attribute)) for name, owner, attribute in places(model)}
+    rate = inner(model.optimizer)._learning_rate
+    if hasattr(rate, "assign"):
+        found["learning_rate"] = float(rate)
+    return found
+
+
+class Numbers:
+    """The numbers of all models that a graph reads, each as a variable with a model axis."""
+
+    def __init__(self, models: Sequence[Any]) -> None:
+        aligned = zip(*(tuple(places(model)) for model in models), strict=True)
+        self.names: list[str] = []
+        self._owners: list[tuple[Any, str]] = []
+        self._all: list[list[tuple[Any, str]]] = []
+        self.variables: list[Any] = []
+        for same in aligned:
+            name, owner, attribute = same[0]
+            values = [float(getattr(one, attribute)) for _, one, _ in same]
+            if any(values):
+                self.names.append(name)
+                self._owners.append((owner, attribute))
+                self._all.append([(one, attribute) for _, one, _ in same])
+                self.variables.append(tf.Variable(values, dtype=tf.float32, trainable=False))
+
+    def of(self, owners: Sequence[Any]) -> list[int]:
+        """Which numbers belong to one of these objects of the first model."""
+        known = {id(one) for one in owners}
+        return [place for place, (owner, _) in enumerate(self._owners) if id(owner) in known]
+
+    @contextlib.contextmanager
+    def put(self, chosen: Sequence[int], values: Sequence[Any]) -> Iterator[None]:
+        """Have the objects of the first model have these numbers meanwhile."""
+        kept = [getattr(*self._owners[place]) for place in chosen]
+        try:
+            for place, value in zip(chosen, values, strict=True):
+                put(*self._owners[place], Number(value))
+            yield
+        finally:
+            for place, value in zip(chosen, kept, strict=True):
+                put(*self._owners[place], value)
+
+    def write_back(self, place: int) -> None:
+        """Put the numbers of one model into its own objects."""
+        for owners, variable in zip(self._all, self.variables, strict=True):
+            value = float(variable[place])
+            owner, attribute = owners[place]
+            if abs(getattr(owner, attribute) - value) > 1e-6 * abs(value):
+                put(owner, attribute, value)
+
+    def tensor(self, name: str) -> Any:
+        """A number of all models."""
+        return tf.convert_to_tensor(self.variables[self.names.index(name)])
+
+    def of_model(self, place: int) -> dict[str, float]:
+        """The numbers of one model by their names."""
+        return {
+            name: float(variable[place])
+            for name, variable in zip(self.names, self.variables, strict=True)
+        }
+
+    def set(self, place: int, name: str, value: float) -> None:
+        """Change a number of one model."""
+        if name not in self.names:
+            known = ", ".join(["learning_rate", *self.names])
+            raise Refused(f"No number {name!r} can be set.", f"There are: {known}.")
+        self.variables[self.names.index(name)][place].assign(value)
+
+    def keep(self, chosen: Sequence[int]) -> None:
+        """Go on with the numbers of these models. The graph is made anew after that."""
+        self._all = [[owners[place] for place in chosen] for owners in self._all]
+        self.variables = [
+            tf.Variable(tf.gather(one, list(chosen)), trainable=False) for one in self.variables
+        ]
+
+
+def put(owner: Any, attribute: str, value: Any) -> None:
+    """Set an attribute, past what Keras does when one is set."""
+    object.__setattr__(owner, attribute, value)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a setting is a number, and not a switch."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,213 @@
+"""Several models of one architecture, trained as one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from keras.src import tree
+
+from ..parts.calls import Graph
+from ..training.micro_step import unpack
+from . import checks
+from .batches import Batches, Chunk
+from .epochs import Epochs, flat_logs
+from .forward import forward
+from .losses import Losses
+from .numbers import Numbers, inner
+from .state import State, copied
+from .trainer import Logs
+from .updates import updated
+from .values import Value, fold, unfold
+
+
+class Stack(Epochs):
+    """A Trainer. Each step computes all models in one graph, and then changes all variables."""
+
+    def __init__(
+        self, models: Sequence[Any], batches: Batches, orders: Sequence[int] | None = None
+    ) -> None:
+        """`orders` are the models' places among the orders of batches, if each has its own. Raises
+        CannotStack if these models cannot be trained as one with such batches."""
+        checks.check(models)
+        batch = batches.first
+        checks.prepare(models, batch)
+        self._first = models[0]
+        """The model that stands for all, also when it has left. Its variables are not used."""
+        self._graph = Graph.of(self._first)
+        self._models = list(models)
+        self._orders = list(range(len(models)) if orders is None else orders)
+        self._numbers = Numbers(models)
+        self._state = State(models)
+        self._functions: dict[Any, Callable[..., Any]] = {}
+        self._steps = tf.Variable(0, trainable=False, dtype=tf.int64)
+        """How many steps are whole."""
+        self._before = 0
+        self._losses = Losses(self._first, models, self._numbers)
+        self._traced(True, batches.like(len(models)))  # What cannot be computed is found now.
+
+    @property
+    def models(self) -> Sequence[Any]:
+        return tuple(self._models)
+
+    def begin(self) -> None:
+        self._state.begin()
+
+    def train(self, chunk: Chunk) -> None:
+        self._run(True, chunk)
+
+    def test(self, chunk: Chunk) -> None:
+        self._run(False, chunk)
+
+    def logs(self) -> list[Logs]:
+        first, metrics = self._first, self._state.metrics
+        rows = self._state.rows(metrics)
+        found = []
+        for place in range(len(self._models)):
+            for variable, values in zip(metrics, rows, strict=True):
+                variable.assign(values[place])
+            found.append(flat_logs(first.get_metrics_result()))
+        first.reset_metrics()
+        return found
+
+    @property
+    def done(self) -> int:
+        """How many steps of the last chunk are whole."""
+        return int(self._steps) - self._before
+
+    def halves(self) -> list[Stack]:
+        """Two stacks that go on with what this one has, which is not used any more."""
+        middle = (len(self._models) + 1) // 2
+        found = []
+        for places in (range(middle), range(middle, len(self._models))):
+            half = copy.copy(self)
+            half._numbers, half._state = copy.copy(self._numbers), copy.copy(self._state)
+            half._functions = {}
+            half._keep(list(places))
+            found.append(half)
+        return found
+
+    def keep(self, places: Sequence[int]) -> None:
+        for place in range(len(self._models)):
+            if place not in places:
+                self._write_back(place)
+        self._keep(places)
+
+    def _keep(self, places: Sequence[int]) -> None:
+        self._models = [self._models[place] for place in places]
+        self._orders = [self._orders[place] for place in places]
+        self._numbers.keep(places)
+        self._state.keep(places)
+        self._losses = Losses(self._first, self._models, self._numbers)
+        self._functions = {}
+        self._steps = tf.Variable(0, trainable=False, dtype=tf.int64)
+
+    def copy(self, source: int, target: int) -> None:
+        self.restore(target, self.snapshot(source))
+
+    def snapshot(self, place: int) -> list[Any]:
+        """Weights, statistics and the optimizer's state of one model, as arrays."""
+        return [self._state.of(one)[place].numpy() for one in copied(self._first)]
+
+    def restore(self, place: int, snapshot: Sequence[Any]) -> None:
+        """Give one model what `snapshot` has of another."""
+        for one, value in zip(copied(self._first), snapshot, strict=True):
+            self._state.of(one)[place].assign(value)
+
+    def numbers(self, place: int) -> dict[str, float]:
+        found = self._numbers.of_model(place)
+        rate = inner(self._first.optimizer)._learning_rate
+        if hasattr(rate, "assign"):
+            found["learning_rate"] = float(self._state.of(rate)[place])
+        return found
+
+    def set(self, place: int, name: str, value: float) -> None:
+        rate = inner(self._first.optimizer)._learning_rate
+        if name == "learning_rate" and hasattr(rate, "assign"):
+            self._state.of(rate)[place].assign(value)
+        else:
+            self._numbers.set(place, name, value)
+
+    def write_back(self) -> None:
+        for place in range(len(self._models)):
+            self._write_back(place)
+
+    def _write_back(self, place: int) -> None:
+        self._state.write_back(place, self._models[place])
+        self._numbers.write_back(place)
+
+    def _run(self, training: bool, chunk: Chunk) -> None:
+        chunk = chunk.of(self._orders)
+        self._before = int(self._steps)
+        self._traced(training, chunk)(chunk.data, chunk.steps)
+
+    def _traced(self, training: bool, chunk: Chunk) -> Callable[..., Any]:
+        """The graph for chunks like this one, with any number of steps."""
+        spec = tree.map_structure(
+            lambda one: tf.TensorSpec([None, *one.shape[1:]], one.dtype), chunk.data
+        )
+        key = training, chunk.ordered, str(spec)
+        if key not in self._functions:
+
+            def steps(data: Any, count: Any) -> None:
+                def body(number: Any) -> Any:
+                    batch = tree.map_structure(lambda one: one[number], data)
+                    self._step(batch, chunk.ordered, training)
+                    return number + 1
+
+                tf.while_loop(
+                    lambda number: number < count, body, [tf.constant(0)], parallel_iterations=1
+                )
+
+            function = tf.function(steps, autograph=False)
+            self._functions[key] = function.get_concrete_function(spec, tf.TensorSpec([], tf.int32))
+        found = self._functions[key]
+        return lambda data, count: found(*tree.flatten(data), tf.constant(count))
+
+    def _step(self, batch: Any, ordered: bool, training: bool) -> None:
+        """Take one step of all models, or evaluate them with one batch."""
+        x, y, weight = tree.map_structure(lambda one: Value(one, ordered), unpack(batch))
+        state = self._state.read()
+        weights = self._state.weights
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch([state[id(one)] for one in weights])
+            inputs = self._inputs(x, ordered)
+            found = forward(self._graph, len(self._models), inputs, state, self._numbers, training)
+            outputs = self._graph.packed(dict(zip(self._graph.outputs, found.values, strict=True)))
+            loss, new = self._losses(y, outputs, weight, state)
+            more = [*found.losses, *self._losses.regularisation(state)]
+            loss = tf.add_n([loss, *(tf.cast(one, loss.dtype) for one in more)])
+            scaled = self._scaled(loss, state)
+        rows = tf.shape(tree.flatten(x)[0].tensor)[1 if ordered else 0]
+        new |= self._losses.metrics(loss, y, outputs, weight, rows, {**state, **new})
+        new |= found.changed
+        if training:
+            gradients = tape.gradient(scaled, [state[id(one)] for one in weights])
+            slots = self._state.slots
+            new |= updated(
+                self._first, self._models, self._numbers, gradients, weights, slots, state
+            )
+        self._state.assign(new, self._steps)
+
+    def _inputs(self, x: Any, ordered: bool) -> dict[int, Value]:
+        """The inputs of the graph, as Keras would make them of a batch."""
+        if not ordered:
+            given = tree.map_structure(lambda one: one.tensor, x)
+            return {number: Value(one, False) for number, one in self._graph.flat(given).items()}
+        given = tree.map_structure(lambda one: fold(one.tensor), x)
+        models = len(self._models)
+        return {
+            number: Value(unfold(one, models), True)
+            for number, one in self._graph.flat(given).items()
+        }
+
+    def _scaled(self, loss: Any, state: Any) -> Any:
+        """The losses as the optimizers want them for gradients of numbers with few digits."""
+        optimizer = self._first.optimizer
+        if inner(optimizer) is not optimizer:
+            return loss * state[id(optimizer.dynamic_scale)]
+        if optimizer.loss_scale_factor is None:
+            return loss
+        return loss * self._numbers.tensor("loss_scale_factor")

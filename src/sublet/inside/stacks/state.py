@@ -1,0 +1,121 @@
+"""All variables of the models in a stack, each with a leading model axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from .trainer import CannotStack
+
+
+class State:
+    """The first model's variables stand for those of all models: they are the keys, and they are
+    never assigned to while the stack is trained."""
+
+    def __init__(self, models: Sequence[Any]) -> None:
+        first = models[0]
+        self.weights = list(first.trainable_variables)
+        self.others = _others(first)
+        self.slots = list(first.optimizer.variables)
+        self.metrics = list(first.metrics_variables)
+        """They begin each epoch at zero."""
+        owned = [
+            ([*model.trainable_variables, *_others(model)], _slots(model, first))
+            for model in models
+        ]
+        if len({tuple(map(len, one)) for one in owned}) != 1:
+            raise CannotStack(first.name, "the models do not have the same variables")
+        self._stacked: dict[int, Any] = {}
+        for place, one in enumerate([*self.weights, *self.others]):
+            self._put(one, [_value(mine[place]) for mine, _ in owned])
+        for place, one in enumerate(self.slots):
+            self._put(one, [_value(slots[place]) for _, slots in owned])
+        for one in self.metrics:
+            self._put(one, [_value(one)] * len(models))
+
+    @property
+    def keys(self) -> list[Any]:
+        """The variables of the first model that all this is about."""
+        return [*self.weights, *self.others, *self.slots, *self.metrics]
+
+    def of(self, variable: Any) -> Any:
+        """The stacked variable."""
+        return self._stacked[id(variable)]
+
+    def read(self) -> dict[int, Any]:
+        """All values, by the identity of the first model's variables."""
+        return {known: tf.convert_to_tensor(one) for known, one in self._stacked.items()}
+
+    def assign(self, new: Mapping[int, Any], steps: Any) -> None:
+        """Change variables, when all new values are there, and count the step: one that runs out
+        of memory before that has changed nothing."""
+        ready = list(new.values())
+        with tf.control_dependencies(ready):
+            for known, value in new.items():
+                self._stacked[known].assign(value, read_value=False)
+            steps.assign_add(1, read_value=False)
+
+    def begin(self) -> None:
+        """Have all metrics begin anew."""
+        for one in self.metrics:
+            variable = self.of(one)
+            variable.assign(tf.zeros_like(variable))
+
+    def rows(self, variables: Sequence[Any]) -> list[Any]:
+        """The values of these variables, as arrays with a model axis."""
+        return [self.of(one).numpy() for one in variables]
+
+    def keep(self, chosen: Sequence[int]) -> None:
+        """Go on with these models. The graph is made anew after that."""
+        rows = {id(one): tf.gather(self.of(one), list(chosen)) for one in self.keys}
+        self._stacked = {}
+        for one in self.keys:
+            self._put(one, rows[id(one)])
+
+    def write_back(self, place: int, model: Any) -> None:
+        """Make one model's own variables what the stack has for it."""
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        mine = [*model.trainable_variables, *_others(model), *model.optimizer.variables]
+        for variable, key in zip(mine, [*self.weights, *self.others, *self.slots], strict=True):
+            variable.assign(self.of(key)[place])
+
+    def _put(self, key: Any, values: Any) -> None:
+        stacked = np.stack(values) if isinstance(values, list) else values
+        self._stacked[id(key)] = tf.Variable(stacked, trainable=False, dtype=_dtype(key))
+
+
+def copied(model: Any) -> list[Any]:
+    """The variables that one model may take over from another: neither seeds nor learning rates."""
+    known = [*model.trainable_variables, *_others(model), *model.optimizer.variables]
+    return [one for one in known if not is_seed(one) and not one.path.endswith("learning_rate")]
+
+
+def is_seed(variable: Any) -> bool:
+    """Whether it is the state of a generator of random numbers."""
+    return bool(variable.path.endswith("seed_generator_state"))
+
+
+def _others(model: Any) -> list[Any]:
+    told = {id(one) for one in [*model.trainable_variables, *model.metrics_variables]}
+    return [one for one in model.variables if id(one) not in told]
+
+
+def _slots(model: Any, first: Any) -> list[Any]:
+    """The variables of the optimizer; before its first step, those of the first model's are the
+    same but for the learning rate."""
+    if model.optimizer.built:
+        return list(model.optimizer.variables)
+    own = {one.path.rpartition("/")[2]: one for one in model.optimizer.variables}
+    return [own.get(one.path.rpartition("/")[2], one) for one in first.optimizer.variables]
+
+
+def _value(variable: Any) -> Any:
+    return tf.convert_to_tensor(variable.value).numpy()
+
+
+def _dtype(variable: Any) -> Any:
+    return tf.as_dtype(variable.dtype)

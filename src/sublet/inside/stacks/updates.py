@@ -1,0 +1,115 @@
+"""The step of all optimizers: what the first model's does, for each model with its own state."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from keras.src import backend, ops
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+
+from .losses import vectorised
+from .numbers import Numbers, inner
+
+_PLAIN = (
+    "assign",
+    "assign_add",
+    "assign_sub",
+    "_apply_weight_decay",
+    "_backend_update_step",
+    "_backend_increment_gradient_accumulators",
+    "_overwrite_model_variables_with_average_value",
+)
+"""What TensorFlow's optimizers of Keras do to variables themselves, and not through Keras."""
+
+
+def updated(
+    model: Any,
+    models: Sequence[Any],
+    numbers: Numbers,
+    gradients: Sequence[Any],
+    weights: Sequence[Any],
+    slots: Sequence[Any],
+    state: Mapping[int, Any],
+) -> dict[int, Any]:
+    """The new values of weights and slots, given the gradients of all models."""
+    first = model.optimizer
+    chosen = numbers.of([inner(first)])
+    present = [place for place, gradient in enumerate(gradients) if gradient is not None]
+    keys = [*weights, *slots]
+    elems = (
+        [tf.convert_to_tensor(gradients[place]) for place in present],
+        [state[id(one)] for one in keys],
+        [tf.convert_to_tensor(numbers.variables[place]) for place in chosen],
+        _rates(first, models, state),
+    )
+
+    def of_one(slices: Any) -> Any:
+        found, values, own, rate = slices
+        all_gradients = [None] * len(weights)
+        for place, gradient in zip(present, found, strict=True):
+            all_gradients[place] = gradient
+        mapping = list(zip(keys, values, strict=True))
+        with (
+            numbers.put(chosen, own),
+            _stateless(first, weights, rate),
+            backend.StatelessScope(mapping) as scope,
+        ):
+            first.apply(all_gradients, weights)
+            return [scope.get_current_value(one) for one in keys]
+
+    return dict(zip(map(id, keys), vectorised(of_one, elems), strict=True))
+
+
+def _rates(first: Any, models: Sequence[Any], state: Mapping[int, Any]) -> Any:
+    """The learning rates that schedules give; nothing if rates are variables like others."""
+    schedules = [inner(model.optimizer)._learning_rate for model in models]
+    if isinstance(schedules[0], backend.Variable):
+        return ()
+    steps = state[id(inner(first)._iterations)]
+    rates = [schedule(steps[place]) for place, schedule in enumerate(schedules)]
+    return tf.stack([tf.cast(one, backend.floatx()) for one in rates])
+
+
+@contextlib.contextmanager
+def _stateless(optimizer: Any, weights: Sequence[Any], rate: Any) -> Iterator[None]:
+    """Have the optimizer change variables by Keras' own means, which a StatelessScope catches."""
+    real = {optimizer, inner(optimizer)}
+    keys = {id(one): optimizer._var_key(one) for one in weights}
+    kept = ops.cond
+    try:
+        for one in real:
+            for name in _PLAIN:
+                method = getattr(BaseOptimizer, name)
+                object.__setattr__(one, name, method.__get__(one))
+            object.__setattr__(one, "_var_key", lambda variable: keys[id(variable)])
+        if not isinstance(rate, tuple):
+            object.__setattr__(inner(optimizer), "_get_current_learning_rate", lambda: rate)
+        ops.cond = _cond
+        yield
+    finally:
+        ops.cond = kept
+        for one in real:
+            for name in (*_PLAIN, "_var_key", "_get_current_learning_rate"):
+                vars(one).pop(name, None)
+
+
+def _cond(pred: Any, true_fn: Any, false_fn: Any) -> Any:
+    """Both branches, and then a choice for each variable: models may choose differently."""
+    outer = backend.get_stateless_scope()
+    scopes, results = [], []
+    for branch in (true_fn, false_fn):
+        scope = backend.StatelessScope()
+        scope.state_mapping = dict(outer.state_mapping)
+        with scope:
+            results.append(branch())
+        scopes.append(scope.state_mapping)
+    for known, value in outer.state_mapping.items():
+        one, other = (scope[known] for scope in scopes)
+        if one is not value or other is not value:
+            outer.state_mapping[known] = tf.where(pred, one, other)
+    if results[0] is None:
+        return None
+    return tf.nest.map_structure(lambda one, other: tf.where(pred, one, other), *results)
