@@ -36,6 +36,7 @@ _TRAININGS = (
     "loky-reused",
     "ray-reused",
     "forkserver",
+    "ray-leased",
     "pool",
     "pool-reused",
 )
@@ -150,6 +151,9 @@ def _training_bars(drives: Mapping[str, Sequence[Drive]]) -> Iterator[Bar]:
             yield Bar(
                 f"a worker each, best fresh one, {when}", min(fresh) / times["pool"], 3, "at least"
             )
+        if {"ray-leased", "ray-fresh"} <= times.keys():
+            ratio = times["ray-fresh"] / times["ray-leased"]
+            yield Bar(f"sublet.ray.remote, Ray's fresh workers, {when}", ratio, 2, "at least")
         for key, name in (("pool", "a worker each"), ("pool-reused", "reused")):
             if key in times and reused:
                 bar = f"{name}, best reused one, {when}"

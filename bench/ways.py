@@ -167,14 +167,14 @@ def _loky(width: int) -> Iterator[RunAll]:
 
 
 @contextlib.contextmanager
-def _ray(width: int, fresh: bool) -> Iterator[RunAll]:
+def _ray(width: int, fresh: bool, leased: bool = False) -> Iterator[RunAll]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray: Any = importlib.import_module("ray")
     # A short name: Ray puts sockets deep below it, and their paths have a largest length.
     with tempfile.TemporaryDirectory(prefix="r", ignore_cleanup_errors=True) as place:
         ray.init(num_cpus=width, include_dashboard=False, log_to_driver=False, _temp_dir=place)
         try:
-            task = ray.remote(max_calls=1 if fresh else 0)(perform)
+            task = _ray_task(ray, fresh, leased)
             if not fresh:
                 meet = ray.remote(_meet)
                 ray.get([meet.remote(place, n, width) for n in range(width)], timeout=_LONGEST)
@@ -185,6 +185,12 @@ def _ray(width: int, fresh: bool) -> Iterator[RunAll]:
             yield run_all
         finally:
             ray.shutdown()
+
+
+def _ray_task(ray: Any, fresh: bool, leased: bool) -> Any:
+    if leased:
+        return importlib.import_module("sublet.ray").remote(memory=512 << 20)(perform)
+    return ray.remote(max_calls=1 if fresh else 0)(perform)
 
 
 @contextlib.contextmanager
@@ -268,6 +274,7 @@ WAYS = (
     Way("forkserver", "limit: forkserver, preloaded", "limit", _forkserver),
     Way("sublet-command", "sublet run job.py", "ours", _sublet_command),
     Way("sublet-call", "sublet.run() from Python", "ours", _sublet_call),
+    Way("ray-leased", "sublet.ray.remote", "ours", lambda n: _ray(n, True, True), "ray"),
     Way("pool", "sublet.Pool, a worker per job", "ours", lambda n: _sublet_pool(n, False)),
     Way("pool-reused", "sublet.Pool(reuse=True)", "ours reused", lambda n: _sublet_pool(n, True)),
 )

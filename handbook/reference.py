@@ -20,8 +20,9 @@ def api() -> str:
     lines = [
         "# Python reference",
         "",
-        "All that `import sublet` has. Other modules are private, but for `sublet.joblib` and",
-        "`sublet.multiprocessing` ([how to use them](../migrating.md)).",
+        "All that `import sublet` has. Other modules are private, but for `sublet.joblib`,",
+        "`sublet.multiprocessing` ([how to use them](../migrating.md)) and `sublet.ray`",
+        "([with Ray](../ray.md)).",
     ]
     for title, chosen in (
         ("Functions", functions),

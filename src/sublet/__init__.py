@@ -1,7 +1,7 @@
 """Many TensorFlow programs on one device, each under a lease that TensorFlow enforces.
 
-The names in `__all__`, and the modules `sublet.joblib`, `sublet.multiprocessing` and
-`sublet.sweeps`, are the public API; every other module is private. Importing this is quick: no
+The names in `__all__`, and the modules `sublet.joblib`, `sublet.multiprocessing`, `sublet.ray`
+and `sublet.sweeps`, are the public API; every other module is private. Importing this is quick: no
 TensorFlow, no GPU, and each name is loaded when it is first used.
 """
 

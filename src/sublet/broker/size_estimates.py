@@ -271,9 +271,10 @@ class SizeEstimator:
         for capacity in capacities:
             if capacity.device.id not in names:
                 continue
-            ever = most_ever(capacity, self.overhead(job, capacity.device), nursery)
+            overhead = self.overhead(job, capacity.device)
+            ever = most_ever(capacity, overhead, nursery)
             try:
-                sizing.check(spec.memory, capacity.device, ever)
+                sizing.check(spec.memory, capacity.device, ever, overhead)
             except TooLarge as refusal:
                 refusals.append(_of_lease(refusal, capacity, ever))
             except BadRequest as refusal:

@@ -7,21 +7,23 @@ from sublet.units import format_bytes
 
 
 class Exactly(Struct, frozen=True, tag="exactly"):
-    """A hard ceiling in bytes."""
+    """A hard ceiling in bytes; with `total`, what it and the process itself take together."""
 
     bytes: int
+    total: bool = False
 
     def __str__(self) -> str:
-        return format_bytes(self.bytes)
+        return format_bytes(self.bytes) + " total" * self.total
 
 
 class Share(Struct, frozen=True, tag="share"):
-    """A share of the device's capacity, between 0 and 1."""
+    """The same as a share of the device's capacity, between 0 and 1."""
 
     share: float
+    total: bool = False
 
     def __str__(self) -> str:
-        return f"{self.share * 100:g}%"
+        return f"{self.share * 100:g}%" + " total" * self.total
 
 
 class Between(Struct, frozen=True, tag="between"):

@@ -7,11 +7,11 @@ from sublet.errors import BadRequest
 
 _FORMS = (
     "Write a size such as 512MiB or 2GiB, a range such as 2GiB..6GiB, a share such as 40%, "
-    "`grow` or `auto`."
+    "`grow` or `auto`. `2GiB total` and `40% total` include what the process itself costs."
 )
 
 
-def read_memory(text: str) -> dict[str, str | int | float]:
+def read_memory(text: str) -> dict[str, str | int | float | bool]:
     """Read what a person wrote after `--memory`: the fields of a `domain.memory.MemoryAsk`."""
     if not isinstance(text, str):
         hint = 'Write memory="2GiB", "40%" or "auto".'
@@ -19,6 +19,11 @@ def read_memory(text: str) -> dict[str, str | int | float]:
     word = text.strip().lower()
     if word in ("auto", "grow"):
         return {"type": word}
+    if word.endswith(" total"):
+        asked = read_memory(word.removesuffix(" total"))
+        if asked["type"] not in ("exactly", "share"):
+            raise BadRequest(f"memory {text!r}: a total is a size or a share.", _FORMS)
+        return {**asked, "total": True}
     if word.endswith("%"):
         if ".." in word:
             raise BadRequest(f"memory {text!r}: a range is of sizes, not of shares.", _FORMS)

@@ -38,9 +38,10 @@ def offers(
             continue
         ever = most_ever(capacity, overhead[name], nursery)
         known = evidence.get(capacity.device.kind, _NOTHING_KNOWN)
-        chosen = size(ask, capacity.device, ever, ever, known, least, fixed=several)
+        beside = overhead[name]
+        chosen = size(ask, capacity.device, ever, ever, known, least, several, beside)
         if chosen is not None:
-            found.setdefault((chosen, overhead[name]), []).append(name)
+            found.setdefault((chosen, beside), []).append(name)
     if sum(map(len, found.values())) < (gpus or 1):
         return ()
     return tuple(

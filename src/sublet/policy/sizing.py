@@ -86,17 +86,20 @@ def size(
     evidence: Evidence,
     least: int = 0,
     fixed: bool = False,
+    overhead: int = 0,
 ) -> Size | None:
     """The ceiling for a job on a device that can give it `free` now, and `ever` when empty.
 
     None if what is free is too little. `least` is what a retry needs at the least. A `fixed` lease
-    cannot grow, so one for a program of which nothing is known is larger.
+    cannot grow, so one for a program of which nothing is known is larger. `overhead` is what the
+    process itself costs there.
     """
     match ask:
-        case Exactly(bytes=wanted):
-            chosen = Size(wanted, "as asked")
-        case Share(share=share):
-            chosen = Size(int(device.capacity * share), f"{ask} of {device.id}")
+        case Exactly(bytes=wanted, total=total):
+            chosen = Size(wanted - overhead * total, f"as asked{', in total' * total}")
+        case Share(share=share, total=total):
+            wanted = int(device.capacity * share) - overhead * total
+            chosen = Size(wanted, f"{ask} of {device.id}")
         case Between(floor=floor):
             chosen = Size(floor, f"as asked, {ask}")
         case Grow() | Auto() if fixed:
@@ -234,22 +237,24 @@ def round_up(amount: int) -> int:
     return -(-amount // MiB) * MiB
 
 
-def check(ask: MemoryAsk, device: Device, most: int) -> None:
+def check(ask: MemoryAsk, device: Device, most: int, overhead: int = 0) -> None:
     """Refuse what this device could never give, even with nobody else on it."""
     match ask:
-        case Exactly(bytes=wanted):
-            pass
-        case Share(share=share):
-            wanted = int(device.capacity * share)
+        case Exactly(bytes=wanted, total=total):
+            wanted -= overhead * total
+        case Share(share=share, total=total):
+            wanted = int(device.capacity * share) - overhead * total
         case Between(floor=floor):
             wanted = floor
         case _:
             wanted = SMALLEST
     if wanted < SMALLEST:
+        beside = overhead if isinstance(ask, Exactly | Share) and ask.total else 0
+        own = f", and the process itself takes {format_bytes(beside)} of it" if beside else ""
         raise BadRequest(
-            f"{format_bytes(wanted)} is too little: hardly any program runs in less than "
-            f"{format_bytes(SMALLEST)}.",
-            f"Ask for {format_bytes(SMALLEST).replace(' ', '')} or more.",
+            f"{format_bytes(wanted + beside)} is too little: hardly any program runs in less than "
+            f"{format_bytes(SMALLEST)}{own}.",
+            f"Ask for {format_bytes(SMALLEST + beside).replace(' ', '')} or more.",
         )
     if wanted > most:
         asked, given = _apart(wanted, max(most, 0))
