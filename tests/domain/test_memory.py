@@ -20,6 +20,8 @@ from support.jobs import asks
         ("40 %", Share(0.4)),
         ("12.5%", Share(0.125)),
         ("100%", Share(1.0)),
+        ("2GiB total", Exactly(2 * GiB, total=True)),
+        ("25% Total", Share(0.25, total=True)),
         ("grow", Grow()),
         ("AUTO", Auto()),
     ],
@@ -33,6 +35,7 @@ def test_each_way_of_asking_is_understood(text: str, ask: MemoryAsk) -> None:
     [
         *("", "0", "0%", "-5%", "101%", "nan%", "inf%", "%", "1e400%", "-2GiB", "2 bananas", "all"),
         *("2GiB..", "..2GiB", "0..1GiB", "10%..20%", "1GiB..nan"),
+        *("total", " total", "auto total", "1GiB..2GiB total", "25% total total", "200% total"),
     ],
 )
 def test_anything_else_is_refused_with_what_was_written_and_what_to_write(text: str) -> None:
@@ -61,10 +64,11 @@ def test_a_share_reads_as_it_was_written(percent: int) -> None:
 
 
 def test_the_other_ways_read_as_they_were_written() -> None:
-    assert [str(parse_memory(text)) for text in ("grow", "auto", "2GiB")] == [
+    assert [str(parse_memory(text)) for text in ("grow", "auto", "2GiB", "25% total")] == [
         "grow",
         "auto",
         "2.0 GiB",
+        "25% total",
     ]
 
 

@@ -200,6 +200,21 @@ def test_a_share_that_leaves_nothing_for_its_process_is_refused_like_an_amount()
         check(Share(1.0), CPU, MOST)
 
 
+@given(st.integers(0, GiB), st.integers(1, 8))
+def test_totals_of_all_shares_fit_the_device_together(overhead: int, parts: int) -> None:
+    """A lease is charged with its ceiling and the overhead."""
+    shares = [Share(1 / parts, total=True)] * parts
+    given = [size(ask, CPU, CPU.capacity, MOST, Evidence(), overhead=overhead) for ask in shares]
+    assert sum(one.ceiling + overhead for one in given if one is not None) <= CPU.capacity
+
+
+def test_a_total_that_its_process_takes_alone_is_refused_with_the_least_that_works() -> None:
+    for ask in (Exactly(100 * MiB, total=True), Share(100 / 2048, total=True)):
+        with pytest.raises(BadRequest, match=r"itself takes 128 MiB.*Ask for 144MiB or more"):
+            check(ask, CPU, MOST, 128 * MiB)
+    check(Exactly(144 * MiB, total=True), CPU, MOST, 128 * MiB)
+
+
 @given(st.integers(1, SMALLEST - 1))
 def test_less_than_tensorflow_starts_in_is_refused_with_the_least_that_works(wanted: int) -> None:
     with pytest.raises(BadRequest, match=r"Ask for 16\.0MiB or more") as refusal:

@@ -94,8 +94,8 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 leases = st.builds(Lease, texts, amounts, amounts, texts, st.lists(st.integers(0, 256)).map(tuple))
 processes = st.builds(Process, st.integers(1, 2**22), st.integers(0, 2**62))
 asks: st.SearchStrategy[MemoryAsk] = st.one_of(
-    st.builds(Exactly, st.integers(1, 40 * GiB)),
-    st.builds(Share, st.floats(0.0001, 1.0)),
+    st.builds(Exactly, st.integers(1, 40 * GiB), st.booleans()),
+    st.builds(Share, st.floats(0.0001, 1.0), st.booleans()),
     st.tuples(st.integers(1, 40 * GiB), st.integers(1, 40 * GiB)).map(
         lambda ends: Between(min(ends), max(ends))
     ),

@@ -20,10 +20,7 @@ def read_memory(text: str) -> dict[str, str | int | float | bool]:
     if word in ("auto", "grow"):
         return {"type": word}
     if word.endswith(" total"):
-        asked = read_memory(word.removesuffix(" total"))
-        if asked["type"] not in ("exactly", "share"):
-            raise BadRequest(f"memory {text!r}: a total is a size or a share.", _FORMS)
-        return {**asked, "total": True}
+        return _total(word.removesuffix(" total"), text)
     if word.endswith("%"):
         if ".." in word:
             raise BadRequest(f"memory {text!r}: a range is of sizes, not of shares.", _FORMS)
@@ -52,3 +49,13 @@ def read_memory(text: str) -> dict[str, str | int | float | bool]:
             f"Write {most.strip()}..{least.strip()}.",
         )
     return {"type": "between", "floor": floor, "most": ceiling}
+
+
+def _total(asked: str, text: str) -> dict[str, str | int | float | bool]:
+    try:
+        fields = read_memory(asked)
+    except BadRequest:
+        fields = {"type": ""}
+    if fields["type"] not in ("exactly", "share") or "total" in fields:
+        raise BadRequest(f"memory {text!r}: a total is a size or a share.", _FORMS)
+    return {**fields, "total": True}
