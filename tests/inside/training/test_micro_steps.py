@@ -161,6 +161,98 @@ def a_batch_size_for_inputs() -> Built:
     return model, {"x": numbers(ROWS, 8), "y": numbers(ROWS, 1)}
 
 
+class OwnStep(keras.Model):  # type: ignore[misc]
+    """Changes what the program's own train_step does at some place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = mlp()
+        self.slow = mlp()
+        self.slow.trainable = False
+        self.noise = 0.0
+        self.tracker = keras.metrics.Mean(name="tracked")
+        self.queue = self.add_weight(shape=(50, 1), trainable=False, name="queue")
+
+    def call(self, x: Any) -> Any:
+        drawn = tf.random.normal(tf.shape(x)) if self.noise else 0.0
+        return self.inner(x + self.noise * drawn)
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            found = self(x, training=True)
+            loss = self.loss_of(y, found) + tf.add_n(self.inner.losses)
+        weights = self.inner.trainable_weights
+        gradients = self.changed(tape.gradient(loss, weights))
+        self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        self.tracker.update_state(loss)
+        self.end(found)
+        return {
+            "tracked": self.tracker.result(),
+            "loss": loss,
+            "rate": self.optimizer.learning_rate,
+        }
+
+    def loss_of(self, y: Any, found: Any) -> Any:
+        return tf.reduce_mean(tf.square(y - found))
+
+    def changed(self, gradients: list[Any]) -> list[Any]:
+        return gradients
+
+    def end(self, found: Any) -> None:
+        for slow, fast in zip(self.slow.weights, self.inner.weights, strict=True):
+            slow.assign(0.9 * slow + 0.1 * fast)
+
+
+def of(model: Any, **options: Any) -> Built:
+    model.compile(keras.optimizers.Adam(0.01), "mse", **options)
+    return model, {"x": numbers(ROWS, 8), "y": numbers(ROWS, 1)}
+
+
+def own_step() -> Built:
+    """Also: an average of weights that the step keeps, and a number that comes from no metric."""
+    return of(OwnStep())
+
+
+class Summing(OwnStep):
+    """A sum over rows has no place for what counts once for a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = keras.Sequential([layers.Input((8,)), layers.Dense(1)])
+        self.slow = keras.Sequential([layers.Input((8,)), layers.Dense(1)])
+
+    def loss_of(self, y: Any, found: Any) -> Any:
+        return tf.reduce_sum(tf.square(y - found))
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.loss_of(y, self(x, training=True))
+        weights = self.inner.trainable_weights
+        self.optimizer.apply(tape.gradient(loss, weights), weights)
+        self.tracker.update_state(loss)
+        return {"tracked": self.tracker.result()}
+
+    def test_step(self, data: Any) -> Any:
+        x, y = data
+        self.tracker.update_state(self.loss_of(y, self(x)))
+        return {"tracked": self.tracker.result()}
+
+
+def own_step_of_sums() -> Built:
+    return of(Summing())
+
+
+class Keras(OwnStep):
+    def train_step(self, data: Any) -> Any:
+        return keras.Model.train_step(self, data)
+
+
+def own_step_that_calls_keras() -> Built:
+    return of(Keras(), metrics=["mae"])
+
+
 def without_graphs() -> Built:
     model = mlp()
     model.compile("adam", "mse", metrics=["mae"], run_eagerly=True)
@@ -176,7 +268,7 @@ def with_xla() -> Built:
 SAME = [
     *(plain, of_a_generator, weighted_sum, divided_by_weights, weighted_classes, masked),
     *(several_outputs, own_mean, own_sum, own_compute_loss, a_batch_size_for_inputs),
-    *(without_graphs, with_xla),
+    *(without_graphs, with_xla, own_step, own_step_of_sums, own_step_that_calls_keras),
 ]
 
 
@@ -240,18 +332,6 @@ def test_statistics_of_a_batch_move_as_far_as_with_whole_batches(said: list[str]
     assert "Dropout draws other random numbers" in said[0]
 
 
-class OwnStep(keras.Model):  # type: ignore[misc]
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = layers.Dense(1)
-
-    def call(self, x: Any) -> Any:
-        return self.layer(x)
-
-    def train_step(self, data: Any) -> Any:
-        return super().train_step(data)
-
-
 class Mixing(layers.Layer):  # type: ignore[misc]
     def call(self, x: Any) -> Any:
         return x - tf.reduce_mean(x, axis=0)
@@ -262,10 +342,45 @@ class Counted(layers.Layer):  # type: ignore[misc]
         return tf.ensure_shape(x, [BATCH, None])
 
 
-def own_step() -> Built:
-    model = OwnStep()
-    model.compile("sgd", "mse")
-    return model, {"x": numbers(ROWS, 8), "y": numbers(ROWS, 1)}
+class Twice(OwnStep):
+    def end(self, found: Any) -> None:
+        weights = self.inner.trainable_weights
+        self.optimizer.apply([tf.zeros_like(one) for one in weights], weights)
+
+
+class Clipping(OwnStep):
+    def changed(self, gradients: list[Any]) -> list[Any]:
+        return [tf.clip_by_norm(one, 0.1) for one in gradients]
+
+
+class Comparing(OwnStep):
+    def loss_of(self, y: Any, found: Any) -> Any:
+        return tf.reduce_mean(tf.square(found - tf.transpose(found)))
+
+
+class Remembering(OwnStep):
+    def changed(self, gradients: list[Any]) -> list[Any]:
+        self.queue.assign(tf.concat([tf.square(gradients[-1])[None], self.queue[1:]], 0))
+        return gradients
+
+
+class Keeping(OwnStep):
+    def end(self, found: Any) -> None:
+        self.queue.assign(tf.concat([found, self.queue], 0)[:50])
+
+
+class Counting(OwnStep):
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = tf.Variable(0)
+
+    def end(self, found: Any) -> None:
+        self.steps.assign_add(1)
+
+
+class Measuring(OwnStep):
+    def end(self, found: Any) -> None:
+        self.tracker.update_state(tf.norm(self.inner.trainable_weights[0]))
 
 
 def contrastive() -> Built:
@@ -289,7 +404,13 @@ def counted() -> Built:
 @pytest.mark.parametrize(
     ("build", "why"),
     [
-        (own_step, "OwnStep.train_step is the program's own"),
+        (lambda: of(Twice()), "Twice.train_step applies gradients more than once"),
+        (lambda: of(Clipping()), "Clipping.train_step changes gradients before it applies them"),
+        (lambda: of(Comparing()), "the loss of Comparing.train_step is no sum and no mean"),
+        (lambda: of(Remembering()), "Remembering.train_step keeps something of a whole batch"),
+        (lambda: of(Keeping()), "Keeping.train_step keeps something of the rows in"),
+        (lambda: of(Counting()), "Counting.train_step changes what is no variable of Keras"),
+        (lambda: of(Measuring()), "Measuring.train_step measures by tracked/total what has just"),
         (contrastive, "the loss of Sequential is no sum and no mean over the rows of a batch"),
         (mixing, "what Sequential computes for a row depends on the other rows of its batch"),
         (counted, "Sequential does not compute fewer rows than its batches have"),
@@ -318,6 +439,22 @@ def test_what_would_not_be_the_same_is_not_split_if_that_was_asked(said: list[st
     assert not any("training in" in line for line in said)
     for one, other in zip(whole.get_weights(), same.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def noisy() -> Built:
+    model = OwnStep()
+    model.noise = 0.5
+    return of(model)
+
+
+def test_a_step_that_draws_random_numbers_is_split_and_that_is_said(said: list[str]) -> None:
+    model, _, _ = trained(noisy, split=True)
+    assert "micro-batches of 4; OwnStep.train_step draws other random numbers" in said[0]
+    assert int(model.optimizer.iterations) == 3
+    said.clear()
+    trained(noisy, split=True, exact=True)
+    why = "in micro-batches OwnStep.train_step draws other random numbers"
+    assert said[0] == f"{why}: its batches are not split"
 
 
 def test_fit_of_sublet_refuses_what_it_cannot_train() -> None:

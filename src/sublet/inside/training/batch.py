@@ -83,6 +83,26 @@ def part(data: Any, begin: Any, end: Any) -> Any:
     return tf.nest.map_structure(cut, data)
 
 
+def unlike(data: Any, most: int) -> Any:
+    """So many rows of a batch that is there, or all: those that differ most in how many zeros they
+    have, as rows do whose ends are filled up, and the first."""
+    import tensorflow as tf
+
+    rows = count(data)
+    chosen: list[int] = []
+    if all(isinstance(leaf, tf.Tensor) for leaf in leaves(data)):
+        for leaf in leaves(data):
+            if leaf.dtype.is_floating or leaf.dtype.is_integer:
+                flat = tf.reshape(leaf, [rows, -1])
+                zeros = tf.math.count_nonzero(flat, axis=1)
+                chosen += [int(tf.argmin(zeros)), int(tf.argmax(zeros))]
+        chosen = list(dict.fromkeys([*chosen, *range(min(rows, most))]))[:most]
+        return tf.nest.map_structure(
+            lambda leaf: None if leaf is None else tf.gather(leaf, sorted(chosen)), data
+        )
+    return part(data, 0, min(most, rows))
+
+
 def cells(data: Any) -> int:
     """How many elements a row has, in all tensors: what tells long rows from short ones."""
     import tensorflow as tf

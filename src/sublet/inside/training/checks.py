@@ -20,13 +20,12 @@ _ALIKE = 0.3
 _RANDOM = ("Dropout", "SpatialDropout", "Gaussian", "AlphaDropout", "Random")
 
 
-def refusal(model: Any, step: str) -> str:
+def refusal(model: Any, step: str, own: bool = False) -> str:
     """Why this model cannot be split, as far as its classes show; empty if it may be. `step` is the
-    method that one step calls: train_step, test_step or predict_step."""
-    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
-
+    method that one step calls: train_step, test_step or predict_step; `own`: it may be the
+    program's own."""
     name = type(model).__name__
-    if getattr(type(model), step) is not getattr(TensorFlowTrainer, step):
+    if not own and has_own(model, step):
         return f"{name}.{step} is the program's own"
     if model.distribute_strategy.num_replicas_in_sync > 1:
         return f"{name} is trained under {type(model.distribute_strategy).__name__}"
@@ -36,21 +35,30 @@ def refusal(model: Any, step: str) -> str:
     return ""
 
 
-def unequal(model: Any, rows: int | str) -> str:
-    """What is not the same with micro-batches of so many rows; empty if all is, but rounding."""
+def has_own(model: Any, step: str) -> bool:
+    """Whether this method is the program's own."""
+    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+    return getattr(type(model), step) is not getattr(TensorFlowTrainer, step)
+
+
+def unequal(model: Any, rows: int | str, draws: str = "") -> str:
+    """What is not the same with micro-batches of so many rows; empty if all is, but rounding.
+    `draws` is what else than layers draws random numbers."""
     layers = [(type(layer).__name__, layer) for layer in model._flatten_layers()]
     notes = []
     if any(name.endswith("BatchNormalization") for name, _ in layers):
         notes.append(f"BatchNormalization sees {rows} rows at a time")
     random = [name for name, layer in layers if _draws(name, layer)]
+    random += [draws] if draws else []
     if random:
         notes.append(f"{random[0]} draws other random numbers")
     return ", and ".join(notes)
 
 
-def equal(model: Any) -> None:
+def equal(model: Any, draws: str = "") -> None:
     """Raises batch.CannotBeCut if micro-batches would not give the same."""
-    why = unequal(model, "fewer")
+    why = unequal(model, "fewer", draws)
     if why:
         raise batch.CannotBeCut(f"in micro-batches {why}")
 
@@ -93,7 +101,7 @@ def independent(model: Any, data: Any) -> tuple[Any, bool]:
     batch.CannotBeCut if it computes something else for them as one and in two parts."""
     step = MicroStep(model, trains=False)
     rows = min(_ROWS, batch.count(data))
-    few = batch.part(data, 0, rows)
+    few = batch.unlike(data, rows)
     outputs = step._call(unpack(few)[0])
     steady = _differs(outputs, step._call(unpack(few)[0])) < _SAME
     for begin, end in ((0, 1), (1, rows)):

@@ -111,7 +111,7 @@ def _is_exact(model: Any) -> bool:
 
 def _refused(model: Any, step: str) -> bool:
     """Whether the model cannot be split; says why."""
-    why = checks.refusal(model, step)
+    why = checks.refusal(model, step, own=step != "predict_step")
     if why:
         say(f"{why}: its batches are not split")
     return bool(why)

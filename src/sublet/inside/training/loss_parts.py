@@ -53,6 +53,15 @@ class Part:
         """The part of a loss that the program has reduced to a number."""
         return loss if self.scalars == "sum" else loss * _like(self.share, loss)
 
+    def averaged(self, values: Any) -> tuple[Any, Any]:
+        """A number that a metric is given for the whole batch, by a function of the program's, and
+        its weight: it counts once."""
+        return values, self.share
+
+    def divided(self) -> None:
+        """Called if a loss is divided by something else than the number of rows, and is not
+        corrected for it."""
+
     def of_divisor(self, amount: Any) -> Any:
         """The share of this loss, which is divided by an amount that depends on the rows."""
         import tensorflow as tf
@@ -89,6 +98,17 @@ def computing(part: Part, model: Any) -> Iterator[Part]:
             del metric.update_state
 
 
+@contextlib.contextmanager
+def reducing(part: Part) -> Iterator[None]:
+    """While in the body, metrics that are given one number for all rows in this thread are given
+    this part's."""
+    _now.part = part
+    try:
+        yield
+    finally:
+        _now.part = None
+
+
 def install() -> None:
     """Patch Keras where it reduces losses, once. Raises AttributeError if it is too different."""
     from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
@@ -118,7 +138,14 @@ def _reduced(original: Callable[..., Any], apply_mask: Callable[..., Any]) -> Ca
         dtype: Any = None,
     ) -> Any:
         loss = original(values, sample_weight, mask, reduction, dtype)
-        part = _part()
+        part, own = _part(), getattr(_now, "part", None)
+        weighted = reduction == "mean_with_sample_weight" and not (sample_weight is mask is None)
+        if (
+            own is not None
+            and part is None
+            and (weighted or (mask is not None and _means(reduction)))
+        ):
+            own.divided()
         if part is None or reduction in (None, "none"):
             return loss
         if _is_scalar(values):
@@ -127,7 +154,7 @@ def _reduced(original: Callable[..., Any], apply_mask: Callable[..., Any]) -> Ca
             return loss
         import tensorflow as tf
 
-        if reduction == "mean_with_sample_weight" and not (sample_weight is mask is None):
+        if weighted:
             weights = apply_mask(sample_weight, mask, dtype="float32", reduction=reduction)
             return loss * _like(part.of_divisor(tf.reduce_sum(weights)), loss)
         if mask is not None:
@@ -166,11 +193,14 @@ def _averaged(original: Callable[..., Any]) -> Callable[..., Any]:
     def update_state(self: Any, values: Any, sample_weight: Any = None) -> Any:
         part: Part | None = getattr(_now, "part", None)
         if part is not None and sample_weight is None and _is_scalar(values):
-            # A number for the batch, from a function of the program's; it counts once.
-            sample_weight = part.share
+            values, sample_weight = part.averaged(values)
         return original(self, values, sample_weight)
 
     return update_state
+
+
+def _means(reduction: Any) -> bool:
+    return reduction not in (None, "none", "sum")
 
 
 def _is_scalar(values: Any) -> bool:

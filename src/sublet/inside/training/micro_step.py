@@ -11,9 +11,10 @@ as they would with the whole batch.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import batch, loss_parts
@@ -56,6 +57,20 @@ class MicroStep:
         self._begun: Any = None
         """Counts the steps that have begun to apply gradients."""
         self._done = 0
+
+    def build(self, piece: Any) -> None:
+        """Make all variables that a part of a batch needs. The caller puts back what changes."""
+        model = self.model
+        x, y, sample_weight = unpack(piece)
+        looks = MicroStep(model, trains=False)
+        outputs = looks._call(x)
+        looks._loss(x, y, outputs, sample_weight)
+        model.compute_metrics(x, y, outputs, sample_weight=sample_weight)
+
+    @property
+    def draws(self) -> str:
+        """What of the program's own draws random numbers, as far as that is known."""
+        return ""
 
     def whole(self, data: Any) -> Any:
         """Take a step with a batch, computed in one. Returns the metrics."""
@@ -159,7 +174,7 @@ class MicroStep:
         totals = self._totals(traced, data, rows, size, pieces)
         moved = traced.moved
         before = [tf.convert_to_tensor(variable) for variable in moved]
-        weights = self.model.trainable_weights
+        weights = self._weights()
         dense = traced.dense
 
         def body(number: Any, sums: list[Any], rows_of: list[Any]) -> tuple[Any, ...]:
@@ -200,25 +215,35 @@ class MicroStep:
 
     def _end(self, traced: Traced, data: Any, rows: Any, sums: list[Any], slices: list[Any]) -> Any:
         """Take the step with the sums over all micro-batches. Returns the metrics."""
+        loss, outputs, sums = sums[0], sums[1 : traced.outputs + 1], sums[traced.outputs + 1 :]
+        for variable, value in zip(traced.moved, sums[len(traced.dense) :], strict=True):
+            variable.assign(value)
+        gradients = self._joined(traced, sums, slices)
+        self._note(loss, outputs, rows, data)
+        logs = self.model.get_metrics_result()
+        if self.trains:
+            self._apply(gradients)
+        return logs
+
+    def _joined(self, traced: Traced, sums: list[Any], slices: list[Any]) -> list[Any]:
+        """The gradients of all weights, None for those that have none."""
         import tensorflow as tf
 
-        dense, weights = traced.dense, self.model.trainable_weights
-        loss, outputs, sums = sums[0], sums[1 : traced.outputs + 1], sums[traced.outputs + 1 :]
-        for variable, value in zip(traced.moved, sums[len(dense) :], strict=True):
-            variable.assign(value)
+        weights = self._weights()
         gradients: list[Any] = [None] * len(weights)
-        for place, value in zip(dense, sums[: len(dense)], strict=True):
+        for place, value in zip(traced.dense, sums, strict=False):
             gradients[place] = value
         for number, place in enumerate(traced.sparse):
             values, indices = slices[2 * number : 2 * number + 2]
             gradients[place] = tf.IndexedSlices(
                 values, indices, tf.constant(tuple(weights[place].shape))
             )
-        self._note(loss, outputs, rows, data)
-        logs = self.model.get_metrics_result()
-        if self.trains:
-            self._apply(gradients)
-        return logs
+        return gradients
+
+    def _weights(self) -> list[Any]:
+        """What the optimizer changes."""
+        weights: list[Any] = self.model.trainable_weights
+        return weights
 
     def _note(self, loss: Any, outputs: list[Any], rows: Any, data: Any) -> None:
         """Feed the means that Keras keeps of losses, as a batch in one would."""
@@ -330,11 +355,17 @@ class MicroStep:
         return [loss, *part.outputs, *sums], slices
 
     def _apply(self, gradients: list[Any]) -> None:
-        """The optimizer's step, when all gradients are there."""
+        """The optimizer's step."""
+        if gradients:
+            with self._beginning(gradients):
+                weights = self.model.trainable_weights
+                self.model.optimizer.apply_gradients(list(zip(gradients, weights, strict=True)))
+
+    @contextlib.contextmanager
+    def _beginning(self, gradients: list[Any]) -> Iterator[None]:
+        """The body runs when all gradients are there; the step counts as begun."""
         import tensorflow as tf
 
-        if not gradients:
-            return
         if self._begun is None:
             with tf.init_scope():
                 self._begun = tf.Variable(self._done, dtype=tf.int64, trainable=False)
@@ -342,8 +373,7 @@ class MicroStep:
         with tf.control_dependencies(tf.nest.flatten(ready, expand_composites=True)):
             begun = self._begun.assign_add(1, read_value=False)
         with tf.control_dependencies([begun] if begun is not None else []):
-            weights = self.model.trainable_weights
-            self.model.optimizer.apply_gradients(list(zip(gradients, weights, strict=True)))
+            yield
 
 
 def _array(kind: Any, shape: Any, size: Any) -> Any:

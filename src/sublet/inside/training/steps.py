@@ -10,9 +10,10 @@ from typing import Any
 
 from .. import oom
 from ..current_lease import current, say
-from . import batch, checks, memory, sizes
+from . import batch, checks, memory, own_checks, sizes
 from .micro_batches import MicroBatches
-from .micro_step import MicroStep, unpack
+from .micro_step import MicroStep
+from .own_step import OwnStep
 from .remembered import Remembered
 from .replica_step import ReplicaStep
 from .replicas import Replicas
@@ -43,6 +44,7 @@ class LossStep:
         self._exact = exact
         self._trains = trains
         self._replicas = replicas
+        self._own = checks.has_own(model, "train_step" if trains else "test_step")
         self._step = self._step_of("mean")
         verb = "training" if trains else "evaluating"
         at_once = 1 if replicas is None else replicas.at_once
@@ -62,6 +64,8 @@ class LossStep:
         return logs
 
     def _step_of(self, scalars: str) -> MicroStep:
+        if self._own:
+            return OwnStep(self._model, self._trains)
         if self._replicas is None:
             return MicroStep(self._model, self._trains, scalars)
         return ReplicaStep(self._model, self._trains, self._replicas, scalars)
@@ -101,7 +105,8 @@ class LossStep:
                 return self._step.whole(data)
             part = sizes.largest_part(rows, most)
             if most < rows:
-                unequal = checks.unequal(self._model, part) if self._trains else ""
+                draws = self._step.draws
+                unequal = checks.unequal(self._model, part, draws) if self._trains else ""
                 self._sizes.tell(rows, most, unequal)
             kept = self._values()
             try:
@@ -153,15 +158,11 @@ class LossStep:
         model = self._model
         kept = self._values()
         try:
-            x, y, sample_weight = unpack(batch.part(data, 0, 1))
-            looks = MicroStep(model, trains=False)
-            outputs = looks._call(x)
-            looks._loss(x, y, outputs, sample_weight)
-            model.compute_metrics(x, y, outputs, sample_weight=sample_weight)
+            self._step.build(batch.part(data, 0, 1))
         finally:
             model.reset_metrics()
             self._put_back(kept)
-        if self._trains and model.optimizer is not None and not model.optimizer.built:
+        if self._trains and not self._own and model.optimizer and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         if self._trains and self._replicas is not None:
             self._agree(self._replicas)
@@ -181,21 +182,29 @@ class LossStep:
             kept = self._values()
             try:
                 if self._trains and self._exact:
-                    checks.equal(self._model)
+                    checks.equal(self._model, self._step.draws)
                 with _fewer_rows(self._model):
-                    kind = checks.found_kind(self._model, data)
-                if kind != self._step.scalars:
-                    spec = self._step.spec
-                    self._step = self._step_of(kind)
-                    self._step.spec = spec
+                    self._judge(data)
             except batch.CannotBeCut as why:
                 self._refuse(why)
             finally:
                 self._put_back(kept)
         return not self._whole
 
+    def _judge(self, data: Any) -> None:
+        if isinstance(self._step, OwnStep):
+            own_checks.judge(self._step, data)
+            return
+        kind = checks.found_kind(self._model, data)
+        if kind != self._step.scalars:
+            spec = self._step.spec
+            self._step = self._step_of(kind)
+            self._step.spec = spec
+
     def _refuse(self, why: Exception) -> None:
         self._whole = True
+        if isinstance(self._step, OwnStep):
+            self._step.refused = True
         say(f"{why}: its batches are not split")
 
     def _values(self) -> list[tuple[Any, Any]]:
