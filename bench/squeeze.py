@@ -20,6 +20,7 @@ from bench.corpus import LIST, Program, data, programs, sources
 from bench.likeness import Bench, Run, templates
 from bench.outputs import Line
 from bench.sandbox import SUBLET, sandbox
+from demo.devices import StandInCard
 
 _MiB = 2**20
 _SMALLEST = 16
@@ -45,11 +46,16 @@ class Squeezed:
 
 
 def squeeze(
-    bench: Bench, program: Program, shares: Sequence[float] = _SHARES, on_oom: str = "fail"
+    bench: Bench,
+    program: Program,
+    shares: Sequence[float] = _SHARES,
+    on_oom: str = "fail",
+    device: str = "cpu",
 ) -> list[Squeezed]:
     """The ends of one program; none if it needs too little to be squeezed."""
     script = bench.bring(program)
-    whole = bench.run(program, [SUBLET, "run", "--quiet"], script)
+    command: list[str | Path] = [SUBLET, "run", "--quiet", "--device", device]
+    whole = bench.run(program, command, script)
     peak = (whole.report.get("peak") or 0) / _MiB
     if whole.code != 0 or peak * min(shares) < _SMALLEST:
         ended = "was cut off" if whole.code is None else f"ended with {whole.code}"
@@ -60,8 +66,7 @@ def squeeze(
     found = []
     for share in shares:
         asked = f"{int(peak * share) + 1}MiB"
-        words: list[str | Path] = [SUBLET, "run", "--quiet", "--memory", asked, "--on-oom", on_oom]
-        run = bench.run(program, words, script)
+        run = bench.run(program, [*command, "--memory", asked, "--on-oom", on_oom], script)
         cause = str(run.report.get("cause", ""))
         said = tuple(_text(line) for line in run.err if "batches" in _text(line))
         found.append(Squeezed(program.name, share, run.code, cause, _last_error(run), said))
@@ -91,6 +96,11 @@ def main() -> int:
     parser.add_argument("--longest", type=float, default=180, help="seconds that a run may take")
     parser.add_argument("--shares", type=float, nargs="+", default=_SHARES, help="of the peak")
     parser.add_argument("--on-oom", default="fail", help="as for `sublet run`")
+    parser.add_argument(
+        "--card",
+        action="store_true",
+        help="on a stand-in card of 8 GiB, on which data sets are not, and no kernel is computed",
+    )
     asked = parser.parse_args()
     processes.adopt_orphans()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -101,9 +111,14 @@ def main() -> int:
     with sandbox() as store, sandbox() as home:
         made = templates(store.directory, {program.full for program in chosen})
         bench = Bench(home, made, asked.corpus, frozenset(), asked.longest)
+        device = "cpu"
+        if asked.card:
+            card = StandInCard(store.directory / "card")
+            bench.env |= {**card.environ, "STANDIN_COMPUTES": "0"}
+            device = card.id
         for program in chosen:
             try:
-                found += squeeze(bench, program, asked.shares, asked.on_oom)
+                found += squeeze(bench, program, asked.shares, asked.on_oom, device)
             except (sources.Missing, OSError) as trouble:
                 print(f"  {program.name}: {trouble}", file=sys.stderr)
     return _report(found)
