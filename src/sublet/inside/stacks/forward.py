@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -11,7 +11,7 @@ import tensorflow as tf
 from ..parts.calls import Call, Graph
 from .forms import generic
 from .forms.registry import form
-from .forms.site import Site
+from .forms.site import Lookup, Site
 from .numbers import Numbers
 from .values import Value
 
@@ -26,6 +26,8 @@ class Outputs:
     """New values of variables that layers change by themselves (statistics, seeds)."""
     losses: list[Any]
     """What layers have added to the loss."""
+    lookups: list[Lookup]
+    """The rows of embeddings that were taken."""
 
 
 def forward(
@@ -35,15 +37,27 @@ def forward(
     state: Mapping[int, Any],
     numbers: Numbers,
     training: bool,
+    watch: Callable[[Any], None],
 ) -> Outputs:
     """Compute all models. Raises CannotStack if a layer cannot be computed for several at once."""
     known: dict[int, Value] = dict(inputs)
     changed: dict[int, Any] = {}
     losses: list[Any] = []
+    lookups: list[Lookup] = []
     for call in graph.calls:
-        site = Site(call.operation, models, training, state, numbers, changed, losses)
+        site = Site(
+            call.operation,
+            models,
+            training,
+            state,
+            numbers,
+            changed,
+            losses,
+            lookups,
+            watch,
+        )
         known.update(zip(call.outputs, _outputs(call, site, known), strict=True))
-    return Outputs([known[number] for number in graph.outputs], changed, losses)
+    return Outputs([known[number] for number in graph.outputs], changed, losses, lookups)
 
 
 def _outputs(call: Call, site: Site, known: Mapping[int, Value]) -> list[Value]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from keras.src.backend.tensorflow import random
 
 from ..training.refused import Refused
 
@@ -24,7 +25,6 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
     "SpatialDropout1D": ("rate",),
     "SpatialDropout2D": ("rate",),
     "SpatialDropout3D": ("rate",),
-    "GaussianDropout": ("rate",),
     "GaussianNoise": ("stddev",),
     "LeakyReLU": ("negative_slope",),
     "ELU": ("alpha",),
@@ -216,8 +216,10 @@ class Numbers:
         try:
             for place, value in zip(chosen, values, strict=True):
                 put(*self._owners[place], Number(value))
+            random.dropout = _dropout
             yield
         finally:
+            random.dropout = _keras_dropout
             for place, value in zip(chosen, kept, strict=True):
                 put(*self._owners[place], value)
 
@@ -253,6 +255,21 @@ class Numbers:
         self.variables = [
             tf.Variable(tf.gather(one, list(chosen)), trainable=False) for one in self.variables
         ]
+
+
+_keras_dropout = random.dropout
+
+
+def _dropout(inputs: Any, rate: Any, noise_shape: Any = None, seed: Any = None) -> Any:
+    """Keras' own, which takes tensors but no Number."""
+    if not isinstance(rate, Number):
+        return _keras_dropout(inputs, rate, noise_shape, seed)
+    return tf.nn.experimental.stateless_dropout(
+        inputs,
+        tf.cast(rate.tensor, inputs.dtype),
+        seed=random._cast_seed(random.draw_seed(seed)),
+        noise_shape=random._get_concrete_noise_shape(inputs, noise_shape),
+    )
 
 
 def put(owner: Any, attribute: str, value: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,12 +14,13 @@ from ..training.micro_step import unpack
 from . import checks
 from .batches import Batches, Chunk
 from .epochs import Epochs, flat_logs
+from .forms.site import Lookup
 from .forward import forward
 from .losses import Losses
 from .numbers import Numbers, inner
 from .state import State, copied
 from .trainer import Logs
-from .updates import updated
+from .updates import Gradient, updated
 from .values import Value, fold, unfold
 
 
@@ -174,7 +175,9 @@ class Stack(Epochs):
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([state[id(one)] for one in weights])
             inputs = self._inputs(x, ordered)
-            found = forward(self._graph, len(self._models), inputs, state, self._numbers, training)
+            found = forward(
+                self._graph, len(self._models), inputs, state, self._numbers, training, tape.watch
+            )
             outputs = self._graph.packed(dict(zip(self._graph.outputs, found.values, strict=True)))
             loss, new = self._losses(y, outputs, weight, state)
             more = [*found.losses, *self._losses.regularisation(state)]
@@ -184,12 +187,33 @@ class Stack(Epochs):
         new |= self._losses.metrics(loss, y, outputs, weight, rows, {**state, **new})
         new |= found.changed
         if training:
-            gradients = tape.gradient(scaled, [state[id(one)] for one in weights])
-            slots = self._state.slots
+            gradients = self._gradients(tape, scaled, found.lookups, state)
             new |= updated(
-                self._first, self._models, self._numbers, gradients, weights, slots, state
+                self._first,
+                self._models,
+                self._numbers,
+                gradients,
+                weights,
+                self._state.slots,
+                state,
             )
         self._state.assign(new, self._steps)
+
+    def _gradients(
+        self, tape: Any, loss: Any, lookups: Sequence[Lookup], state: Mapping[int, Any]
+    ) -> list[Gradient]:
+        """The gradients of all weights; of tables, those of the rows that were taken."""
+        weights = self._state.weights
+        dense, rows = tape.gradient(
+            loss, ([state[id(one)] for one in weights], [one.found for one in lookups])
+        )
+        found = [Gradient(gradient) for gradient in dense]
+        places = {id(one): place for place, one in enumerate(weights)}
+        for lookup, gradient in zip(lookups, rows, strict=True):
+            if gradient is not None and id(lookup.table) in places:
+                place = places[id(lookup.table)]
+                found[place] = found[place].and_rows(lookup.rows, gradient)
+        return found
 
     def _inputs(self, x: Any, ordered: bool) -> dict[int, Value]:
         """The inputs of the graph, as Keras would make them of a batch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,11 +13,9 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from .losses import vectorised
 from .numbers import Numbers, inner
+from .values import Value
 
 _PLAIN = (
-    "assign",
-    "assign_add",
-    "assign_sub",
     "_apply_weight_decay",
     "_backend_update_step",
     "_backend_increment_gradient_accumulators",
@@ -25,11 +24,48 @@ _PLAIN = (
 """What TensorFlow's optimizers of Keras do to variables themselves, and not through Keras."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Gradient:
+    """The gradient of one weight, in all models: of the whole weight, of some of its rows, both, or
+    none."""
+
+    dense: Any = None
+    rows: tuple[tuple[Value, Any], ...] = ()
+    """Numbers of rows, and their gradients."""
+
+    def __bool__(self) -> bool:
+        return self.dense is not None or bool(self.rows)
+
+    def and_rows(self, numbers: Value, gradient: Any) -> Gradient:
+        """The same with more rows."""
+        return Gradient(self.dense, (*self.rows, (numbers, gradient)))
+
+    def parts(self, models: int) -> Any:
+        """What it consists of, as tensors with a model axis."""
+        width = [gradient.shape[-1] for _, gradient in self.rows][:1]
+        return (
+            () if self.dense is None else self.dense,
+            [tf.reshape(one.along(models), [models, -1]) for one, _ in self.rows],
+            [tf.reshape(one, [models, -1, *width]) for _, one in self.rows],
+        )
+
+
+def of_one_model(parts: Any, shape: Any) -> Any:
+    """The gradient of one model, as Keras gets it from TensorFlow."""
+    dense, numbers, rows = parts
+    if not rows:
+        return dense
+    sparse = tf.IndexedSlices(tf.concat(rows, 0), tf.concat(numbers, 0), tf.constant(shape))
+    if isinstance(dense, tuple):
+        return sparse
+    return dense + tf.convert_to_tensor(sparse)
+
+
 def updated(
     model: Any,
     models: Sequence[Any],
     numbers: Numbers,
-    gradients: Sequence[Any],
+    gradients: Sequence[Gradient],
     weights: Sequence[Any],
     slots: Sequence[Any],
     state: Mapping[int, Any],
@@ -37,10 +73,10 @@ def updated(
     """The new values of weights and slots, given the gradients of all models."""
     first = model.optimizer
     chosen = numbers.of([inner(first)])
-    present = [place for place, gradient in enumerate(gradients) if gradient is not None]
+    present = [place for place, gradient in enumerate(gradients) if gradient]
     keys = [*weights, *slots]
     elems = (
-        [tf.convert_to_tensor(gradients[place]) for place in present],
+        [gradients[place].parts(len(models)) for place in present],
         [state[id(one)] for one in keys],
         [tf.convert_to_tensor(numbers.variables[place]) for place in chosen],
         _rates(first, models, state),
@@ -48,9 +84,9 @@ def updated(
 
     def of_one(slices: Any) -> Any:
         found, values, own, rate = slices
-        all_gradients = [None] * len(weights)
+        all_gradients: list[Any] = [None] * len(weights)
         for place, gradient in zip(present, found, strict=True):
-            all_gradients[place] = gradient
+            all_gradients[place] = of_one_model(gradient, tuple(weights[place].shape))
         mapping = list(zip(keys, values, strict=True))
         with (
             numbers.put(chosen, own),
@@ -73,6 +109,13 @@ def _rates(first: Any, models: Sequence[Any], state: Mapping[int, Any]) -> Any:
     return tf.stack([tf.cast(one, backend.floatx()) for one in rates])
 
 
+_ASSIGN = {
+    "assign": lambda variable, value: variable.assign(tf.convert_to_tensor(value)),
+    "assign_add": lambda variable, value: variable.assign(variable + tf.convert_to_tensor(value)),
+    "assign_sub": lambda variable, value: variable.assign(variable - tf.convert_to_tensor(value)),
+}
+
+
 @contextlib.contextmanager
 def _stateless(optimizer: Any, weights: Sequence[Any], rate: Any) -> Iterator[None]:
     """Have the optimizer change variables by Keras' own means, which a StatelessScope catches."""
@@ -84,6 +127,8 @@ def _stateless(optimizer: Any, weights: Sequence[Any], rate: Any) -> Iterator[No
             for name in _PLAIN:
                 method = getattr(BaseOptimizer, name)
                 object.__setattr__(one, name, method.__get__(one))
+            for name, method in _ASSIGN.items():
+                object.__setattr__(one, name, method)
             object.__setattr__(one, "_var_key", lambda variable: keys[id(variable)])
         if not isinstance(rate, tuple):
             object.__setattr__(inner(optimizer), "_get_current_learning_rate", lambda: rate)
@@ -92,7 +137,7 @@ def _stateless(optimizer: Any, weights: Sequence[Any], rate: Any) -> Iterator[No
     finally:
         ops.cond = kept
         for one in real:
-            for name in (*_PLAIN, "_var_key", "_get_current_learning_rate"):
+            for name in (*_PLAIN, *_ASSIGN, "_var_key", "_get_current_learning_rate"):
                 vars(one).pop(name, None)
 
 

@@ -49,7 +49,12 @@ def _of_shared(site: Site, x: Any) -> Any:
     rank, models = kernel.shape.rank, site.models
     side_by_side = tf.transpose(kernel, [*range(1, rank - 1), 0, rank - 1])
     filters = tf.reshape(side_by_side, [*kernel.shape[1:-1], models * kernel.shape[-1]])
-    found = layer.convolution_op(x, filters)
+    padding = layer.padding
+    if padding == "causal":
+        x, padding = ops.pad(x, layer._compute_causal_padding()), "valid"
+    found = ops.conv(
+        x, filters, list(layer.strides), padding, layer.data_format, layer.dilation_rate
+    )
     shape = tf.concat([tf.shape(found)[:-1], [models, kernel.shape[-1]]], 0)
     axes = found.shape.rank
     split = tf.transpose(tf.reshape(found, shape), [axes - 1, *range(axes - 1), axes])

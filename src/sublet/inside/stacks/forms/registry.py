@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import convolution, dense, dropout, folded, generic, random, recurrent
+from . import convolution, dense, dropout, embedding, folded, generic, random, recurrent
 from .site import Site
 
 Form = Callable[[Site, Any, Any], Any]
@@ -16,6 +16,7 @@ _FORMS: dict[str, Form] = {
     **dict.fromkeys(convolution.LAYERS, convolution.call),
     **dict.fromkeys(recurrent.LAYERS, recurrent.call),
     "Dense": dense.call,
+    "Embedding": embedding.call,
     **dict.fromkeys(dropout.LAYERS, dropout.call),
 }
 

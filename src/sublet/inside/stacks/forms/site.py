@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from ..numbers import Numbers
 from ..trainer import CannotStack
+from ..values import Value
+
+
+@dataclasses.dataclass(frozen=True)
+class Lookup:
+    """Rows that were taken out of a table."""
+
+    table: Any
+    """The first model's variable."""
+    rows: Value
+    """Their numbers."""
+    found: Any
+    """The rows of all models."""
 
 
 @dataclasses.dataclass
@@ -27,6 +40,10 @@ class Site:
     """New values of variables that are not trained, by the same."""
     losses: list[Any]
     """What layers add to the loss: one number for each model."""
+    lookups: list[Lookup]
+    """The rows of tables that were taken."""
+    watch: Callable[[Any], None]
+    """Have the gradient of a tensor be known."""
 
     def weight(self, variable: Any, dtype: Any = None) -> Any:
         """The values of a variable in all models, in the type that the layer computes in."""
@@ -41,6 +58,12 @@ class Site:
         if known not in self.state:
             raise CannotStack(self.name, f"its variable {variable.path!r} is not the model's own")
         return self.state[known]
+
+    def looked_up(self, table: Any, rows: Value, found: Any) -> Any:
+        """Note that rows of a table were taken: their gradient is the table's."""
+        self.watch(found)
+        self.lookups.append(Lookup(table, rows, found))
+        return found
 
     @property
     def name(self) -> str:
