@@ -8,6 +8,8 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from sublet.exporter.families import Process, exposition
+from sublet.serving import metrics as serving
+from sublet.serving.metrics import Activity, Row
 from sublet.units import GiB
 from sublet.wire.metrics import STATES, Counts, Metrics
 from sublet.wire.rows import DeviceRow
@@ -27,6 +29,9 @@ METRICS = Metrics(
     counts=Counts.none(),
 )
 TEXT = exposition(METRICS, Process(1.5, GiB))
+MODELS = [Row("a", 1, activity=Activity(latencies=[0, 1], computes=[0, 1], sizes=[1], rows=1))]
+ALL = TEXT + serving.exposition(serving.Tally(), MODELS, {})
+"""With what a server of models says."""
 
 
 def families(text: str = TEXT) -> dict[str, Metric]:
@@ -72,7 +77,7 @@ def test_without_a_broker_that_is_all_it_says() -> None:
 def test_every_metric_of_the_dashboard_is_there() -> None:
     document = (resources.files("sublet.exporter") / "dashboard.json").read_text()
     board = json.loads(document)
-    samples = {one.name for family in families().values() for one in family.samples}
+    samples = {one.name for family in families(ALL).values() for one in family.samples}
     asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
     asked += [
         one["query"]["query"] for one in board["templating"]["list"] if one["type"] == "query"
@@ -83,12 +88,13 @@ def test_every_metric_of_the_dashboard_is_there() -> None:
         assert named, expression
         assert set(named) <= samples, expression
         labels = set(re.findall(r"(\w+)[!=]~?=?\"", expression))
-        labels |= {word for found in re.findall(r"by \((\w+)\)", expression) for word in [found]}
+        for words in re.findall(r"by \(([\w, ]+)\)", expression):
+            labels |= set(words.split(", "))
         known = {label for name in named for label in _labels(name)}
         assert labels <= known, expression
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
 def _labels(name: str) -> set[str]:
-    found = (one for family in families().values() for one in family.samples)
+    found = (one for family in families(ALL).values() for one in family.samples)
     return {label for one in found if one.name == name for label in one.labels}
