@@ -17,6 +17,7 @@ from sublet.serving.catalogue import Catalogue, Version
 from sublet.serving.frontend.backpressure import Backpressure, DelayedRefusals
 from sublet.serving.frontend.limits import CallBudget, exhausted
 from sublet.serving.frontend.model_backend import Arrays
+from sublet.serving.frontend.request_traces import RequestTraces, incoming
 from sublet.serving.metrics import Counts, Tally
 from sublet.serving.redaction import Names, redact
 
@@ -40,6 +41,8 @@ class EngineRouter:
         self.silent: frozenset[str] = frozenset()  # The sockets of engines that do not answer.
         self.link: messages.Link  # To the server; set before anything is asked of it.
         self.budget = CallBudget()
+        self.traces: RequestTraces | None = None
+        """Makes a trace of each call, where somebody has asked for that."""
         self._backpressure = Backpressure()
         self._refusals = DelayedRefusals()
         self._clients: dict[str, AsyncClient] = {}
@@ -133,6 +136,8 @@ class EngineRouter:
         for client in (*self._clients.values(), *self._retired):
             client.close()
         self._clients.clear()
+        if self.traces is not None:
+            self.traces.close()
 
     def _engine(self, version: Version) -> str:
         """The engine for a call: of several, one that answers and has the fewest of our calls."""
@@ -179,7 +184,25 @@ class EngineRouter:
         future.add_done_callback(
             partial(self._finished, version, signature, size, rows, began, deadline)
         )
+        if self.traces is not None:
+            header = incoming.get()
+            future.add_done_callback(
+                partial(self._trace, version, signature, header, rows, began, self.traces)
+            )
         return future
+
+    def _trace(
+        self,
+        version: Version,
+        signature: str,
+        header: bytes,
+        rows: int,
+        began: float,
+        traces: RequestTraces,
+        done: asyncio.Future[Answer],
+    ) -> None:
+        outcome = None if done.cancelled() else done.exception() or done.result()
+        traces.record(version, signature, header, began, rows, outcome)
 
     def _finished(
         self,

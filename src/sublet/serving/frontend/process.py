@@ -15,6 +15,7 @@ from typing import Any
 from sublet import descriptors
 from sublet.serving import frontend_link as messages
 from sublet.serving import tls
+from sublet.serving.frontend import request_traces
 from sublet.serving.frontend.engine_router import EngineRouter
 from sublet.serving.frontend.limits import CallBudget, Limits, places, share
 from sublet.serving.frontend.protocol_server import ProtocolServer
@@ -54,6 +55,9 @@ class FrontEnd:
 
     async def _open(self, opening: messages.Opening) -> messages.Opened:
         self._router.budget = CallBudget(share(opening.frontends))
+        self._router.traces, fault = request_traces.open_if_asked()
+        if fault:
+            logging.getLogger(__name__).warning(fault)
         regions = Regions() if opening.shared_memory else None
         limits = _limits(opening)
         try:

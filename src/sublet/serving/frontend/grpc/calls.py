@@ -71,6 +71,7 @@ class Head(NamedTuple):
     length: int | None = None  # Bytes of the body, if they are announced.
     refusal: bytes = b""  # The HTTP status for what is no gRPC.
     malformed: bool = False  # Not even HTTP.
+    trace: bytes = b""  # The `traceparent` of W3C, as the client wrote it.
 
 
 @lru_cache(256)
@@ -101,6 +102,7 @@ def head(headers: hpack.Headers) -> Head:
         encoding=seen.get(b"grpc-encoding", b"identity"),
         authorization=seen.get(b"authorization", b""),
         length=None if length is None else int(length),
+        trace=seen.get(b"traceparent", b""),
     )
 
 

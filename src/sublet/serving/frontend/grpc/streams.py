@@ -13,6 +13,7 @@ from sublet.serving.frontend.grpc.incoming import Incoming
 from sublet.serving.frontend.grpc.sending import Outgoing, Sender
 from sublet.serving.frontend.limits import Limits, MemoryBudget, Pace, exhausted
 from sublet.serving.frontend.peer import Peer
+from sublet.serving.frontend.request_traces import incoming
 
 WINDOW = 4 << 20
 """Bytes that a client may send ahead in one stream."""
@@ -178,6 +179,8 @@ class Stream:
         assert self.method.unary is not None
         try:
             caller.set(self.peer)  # For this task.
+            if self.head.trace:
+                incoming.set(self.head.trace)
             answer = await self.method.unary(message, self.deadline)
         except DelayedRefusal as refused:
             await refused.due
@@ -195,6 +198,8 @@ class Stream:
         assert self.method.streaming is not None
         try:
             caller.set(self.peer)  # For this task.
+            if self.head.trace:
+                incoming.set(self.head.trace)
             await self.method.streaming(self)
         except ServingError as wrong:
             self.end(wrong.code, wrong.message)

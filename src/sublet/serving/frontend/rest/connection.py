@@ -19,6 +19,7 @@ from sublet.channel.codes import Code
 from sublet.serving.frontend.limits import Pace
 from sublet.serving.frontend.peer import Peer
 from sublet.serving.frontend.protocol_server import ClientConnection
+from sublet.serving.frontend.request_traces import incoming
 from sublet.serving.frontend.rest import messages
 from sublet.serving.frontend.rest.bodies import Chunks, unpack
 from sublet.serving.frontend.rest.exchange import Exchange, Pending, server_error
@@ -217,6 +218,8 @@ class Connection(ClientConnection, asyncio.Protocol):
                 # What a browser asks before it sends JSON: the lines are the answer.
                 reply: Reply | Pending = Reply(200, b"")
             else:
+                if head.trace or incoming.get():
+                    incoming.set(head.trace)
                 reply = self._context.router.handle(Request(head, body, now, self._peer))
         except Exception as failed:
             reply = server_error(failed)

@@ -89,7 +89,7 @@ def parse(raw: bytes, limits: Limits) -> Head:
 
 
 def _head(parser: Any, lines: _Lines, minor: int) -> Head:
-    length, gzip, split, expects, authorization = 0, False, None, False, b""
+    length, gzip, split, expects, authorization, trace = 0, False, None, False, b"", b""
     keep_alive = minor == 1
     seen: set[bytes] = set()
     for name, value in lines.headers:
@@ -121,6 +121,8 @@ def _head(parser: Any, lines: _Lines, minor: int) -> Head:
             split = _number(name, value)
         elif name == b"authorization":
             authorization = value
+        elif name == b"traceparent":
+            trace = value
         elif name == b"host" and not _HOST.fullmatch(value):
             raise Refused(400, "The header host is no name of a host.")
     if minor == 1 and b"host" not in seen:
@@ -140,6 +142,7 @@ def _head(parser: Any, lines: _Lines, minor: int) -> Head:
         gzip,
         split,
         authorization,
+        trace,
     )
 
 

@@ -51,6 +51,7 @@ class Head(NamedTuple):
     split: int | None = None
     """Where the JSON of a request ends and raw tensors begin (Open Inference Protocol)."""
     authorization: bytes = b""  # As the client wrote it.
+    trace: bytes = b""  # The `traceparent` of W3C, as the client wrote it.
 
 
 class Request(NamedTuple):
