@@ -10,6 +10,7 @@ from sublet.errors import BadRequest
 from sublet.sweeps.driver import Reports
 from sublet.sweeps.packed import Packed
 from sublet.sweeps.records import Logs, Sweep, Trial, is_number
+from sublet.sweeps.result import Difference
 from sublet.sweeps.saved import Saved
 from sublet.sweeps.search.rung import Copy
 
@@ -100,17 +101,23 @@ class Models:
             raise
 
     def copy(self, copy: Copy) -> None:
-        if copy.source in self._here and copy.target in self._here:
-            self._inside.call(self._local.copy, copy.source, copy.target, copy.params)
-        elif copy.source in self._packed.states:
-            self._packed.states[copy.target] = self._packed.states[copy.source]
-        elif self._saved is not None:
-            self._saved.copy_state(copy.source, copy.target)
+        source, target = copy.source, copy.target
+        if source in self._here and target in self._here:
+            self._inside.call(self._local.copy, source, target, copy.params)
+        elif source in self._packed.kept:
+            self._packed.kept[target] = self._packed.kept[source]._replace(copied=True)
+        elif target in self._here:
+            # An earlier run has trained the source: what it has left is read when this is built.
+            self._local.leave([target])
+            self._local.drop(target)
+            self._here.discard(target)
+        if self._saved is not None:
+            self._saved.copy_state(source, target)
 
     def prune(self, trials: Sequence[int]) -> None:
         self._local.leave(trials)
         for number in trials:
-            self._packed.states.pop(number, None)
+            self._packed.kept.pop(number, None)
             if number in self._here:
                 self.weights[number] = self._local.weights(number)
                 self._local.drop(number)
@@ -125,11 +132,6 @@ class Models:
             return
         if best is not None and best.state == "done" and best.number in self.weights:
             self._saved.put_best(best.number, self.weights[best.number])
-        for trial in sweep.trials:
-            if not trial.over:
-                self._saved.put_state(trial.number, trial.epochs, self._state(trial.number))
-            elif trial.state == "done":
-                self._saved.drop_states([trial.number])
 
     def close(self) -> None:
         """End the workers."""
@@ -155,25 +157,27 @@ class Models:
         model.set_weights(weights)
         return model
 
-    def verify(self, sweep: Sweep) -> dict[int, float]:
-        """Train some of the trials of this process alone; the largest difference of their weights,
-        by the numbers of the trials."""
+    def verify(self, sweep: Sweep) -> dict[int, Difference]:
+        """Train some of the trials of this process by themselves; how far they are from that."""
         fused = [
             trial
             for trial in sweep.trials
             if trial.number in self._here and trial.state == "done" and is_number(trial.value)
         ]
         step = -(-len(fused) // _VERIFIED) or 1
-        found = {}
-        for trial in fused[::step]:
-            alone = self._inside.groups.train_alone(self._local, trial, trial.epochs)
-            found[trial.number] = self._inside.groups.difference(self.weights[trial.number], alone)
-        return found
+        return {
+            trial.number: Difference(
+                *self._inside.call(
+                    self._inside.groups.compare, self._local, trial, self.model(trial)
+                )
+            )
+            for trial in fused[::step]
+        }
 
     # Inside.
 
     def _is_new(self, trial: Trial) -> bool:
-        return trial.number not in self._here and trial.number not in self._packed.states
+        return trial.number not in self._here and trial.number not in self._packed.kept
 
     def _place(self, trials: Sequence[Trial], reports: Reports) -> None:
         """Decide how new trials are trained, and build those that train here."""
@@ -193,8 +197,7 @@ class Models:
         groups: dict[Any, list[Trial]] = {}
         for trial in trials:
             try:
-                kept = self._kept(trial)
-                model = self._inside.call(self._local.build, trial, kept, trial.epochs)
+                model = self._inside.call(self._local.build, trial, self._kept(trial))
             except BadRequest:
                 raise
             except Exception as error:  # The builder's own.
@@ -219,25 +222,22 @@ class Models:
             return
         self._here |= set(numbers)
         for part in choice.parts:
-            self._local.join(part, choice.make)
+            self._local.join(part, choice.make, choice.trainer)
         reports.way(name, choice.way, len(trials), choice.why)
 
     def _pack(self, trials: Sequence[Trial], name: str, why: str, reports: Reports) -> None:
         for trial in trials:
             if (kept := self._kept(trial)) is not None:
-                self._packed.states[trial.number] = kept
+                self._packed.kept[trial.number] = kept
         reports.way(name, "packed", len(trials), why)
 
     def _kept(self, trial: Trial) -> Any:
         """The state in which an earlier run has left a trial; None if it begins."""
-        if self._saved is None or not trial.epochs:
+        found = None if self._saved is None else self._saved.state(trial.number)
+        # A trial that was left without a word of its epochs begins again.
+        if found is None or found[0] > trial.epochs:
             return None
-        return self._saved.state(trial.number, trial.epochs)
-
-    def _state(self, number: int) -> Any:
-        if number in self._here:
-            return self._local.state(number)
-        return self._packed.states.get(number)
+        return self._inside.remote.Kept(*found)
 
     def _note(
         self, number: int, epoch: int, logs: Sequence[dict[str, float]], reports: Reports
@@ -262,12 +262,14 @@ class Models:
             return
         stopped = self._local.stopped(number)
         if not stopped and until < self._epochs:
+            if self._saved is not None:
+                self._saved.put_state(number, until, self._local.state(number))
             return
         self._local.leave([number])
         self.weights[number] = self._local.weights(number)
         value = self._value_at(number, self._local.best_epoch(number), reports)
         model = self._local.drop(number)
-        reports.ended(number, "done", value)
+        self._done(number, value, reports)
         best = reports.sweep.best
         if best is not None and best.number == number:
             self._model = number, model
@@ -282,7 +284,14 @@ class Models:
         elif answer.stopped or until >= self._epochs:
             self.weights[answer.number] = answer.weights
             value = self._value_at(answer.number, answer.best_epoch, reports)
-            reports.ended(answer.number, "done", value)
+            self._done(answer.number, value, reports)
+        elif self._saved is not None:
+            self._saved.put_state(answer.number, until, answer.kept.state)
+
+    def _done(self, number: int, value: float | None, reports: Reports) -> None:
+        reports.ended(number, "done", value)
+        if self._saved is not None:
+            self._saved.drop_states([number])
 
     def _value_at(self, number: int, epoch: int | None, reports: Reports) -> float | None:
         """The metric at the epoch whose weights were put back; None for the last one."""

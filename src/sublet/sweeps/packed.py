@@ -23,8 +23,8 @@ class Packed:
         self._memory = memory
         self._pool: Pool | None = None
         self._futures: dict[Future[Any], Trial] = {}
-        self.states: dict[int, Any] = {}
-        """Of the trials between two rungs."""
+        self.kept: dict[int, Any] = {}
+        """The trials between two rungs."""
 
     def start(self, trials: Iterable[Trial], until: int) -> None:
         """Have these trained up to an epoch, each from its state, or from the beginning."""
@@ -32,9 +32,8 @@ class Packed:
             if self._pool is None:
                 workers = len(os.sched_getaffinity(0))
                 self._pool = Pool(workers, self._memory, name="sweep", on_oom="grow")
-            state = self.states.get(trial.number)
-            begun = 0 if state is None else trial.epochs
-            one = self._remote.TrialOrder(trial.number, trial.params, begun, state)
+            kept = self.kept.get(trial.number)
+            one = self._remote.TrialOrder(trial.number, trial.params, kept)
             order = self._remote.Order(
                 self._builder, self._data, (one,), until, self._epochs, self._callbacks
             )
@@ -45,16 +44,14 @@ class Packed:
         while self._futures:
             future = next(as_completed(self._futures))
             trial = self._futures.pop(future)
-            begun = trial.epochs if trial.number in self.states else 0
+            before = self.kept.pop(trial.number, None)
             try:
                 (answer,) = future.result()
             except SubletError as error:
                 answer = self._remote.Answer(trial.number, error=error.message)
-            if answer.state is None:
-                self.states.pop(trial.number, None)
-            else:
-                self.states[trial.number] = answer.state
-            yield answer, begun
+            if answer.kept is not None:
+                self.kept[trial.number] = answer.kept
+            yield answer, 0 if before is None else before.epochs
 
     def terminate(self) -> None:
         """End the workers, whatever they do."""

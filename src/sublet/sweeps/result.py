@@ -3,12 +3,21 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sublet.errors import BadRequest
 from sublet.sweeps import plot, table
 from sublet.sweeps.records import Params, Sweep, Trial, TrialState, rank
 from sublet.views.table import UNBOUNDED
+
+
+class Difference(NamedTuple):
+    """How far a trial is from the same trial trained by itself."""
+
+    weights: float
+    """The largest difference of any weight."""
+    outputs: float
+    """The largest difference of what the models put out for some rows."""
 
 
 class TrialResult:
@@ -69,14 +78,14 @@ class SweepResult:
         self,
         sweep: Sweep,
         model: Callable[[Trial], Any],
-        differences: dict[int, float] | None = None,
+        differences: dict[int, Difference] | None = None,
     ) -> None:
         self._sweep = sweep
         self.trials = [TrialResult(trial, model) for trial in sweep.trials]
         """In the order in which they were begun."""
         self.differences = differences or {}
-        """With `verify`: how far a trial's weights are from those of the same trial trained alone,
-        at most, by its number."""
+        """With `verify`: how far trials are from the same trials trained by themselves, by their
+        numbers."""
 
     @property
     def best(self) -> TrialResult:

@@ -1,8 +1,6 @@
 """Weights in a sweep's directory: of its best trial, and of trials between two rungs."""
 
-import contextlib
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,20 +25,20 @@ class Saved:
         """The weights of this trial, if it is the best one that was kept."""
         return self._get(self._directory / _BEST, number)
 
-    def put_state(self, number: int, epochs: int, state: Sequence[Any] | None) -> None:
+    def put_state(self, number: int, epochs: int, state: Sequence[Any]) -> None:
         """Keep a trial between two rungs."""
-        if state is not None:
-            (self._directory / _STATES).mkdir(exist_ok=True)
-            self._put(self._file(number), epochs, state)
+        (self._directory / _STATES).mkdir(exist_ok=True)
+        self._put(self._file(number), epochs, state)
 
-    def state(self, number: int, epochs: int) -> list[Any] | None:
-        """A trial as it was after so many epochs; None if it was not kept."""
-        return self._get(self._file(number), epochs)
+    def state(self, number: int) -> tuple[int, list[Any], bool] | None:
+        """A trial as it was kept last: its epochs, its state, and whether that is another's."""
+        found = self._read(self._file(number))
+        return None if found is None else (abs(found[0]), found[1], found[0] < 0)
 
     def copy_state(self, source: int, target: int) -> None:
         """Let a trial go on with the state of another one."""
-        with contextlib.suppress(FileNotFoundError):
-            shutil.copyfile(self._file(source), self._file(target))
+        if (found := self._read(self._file(source))) is not None:
+            self._put(self._file(target), -abs(found[0]), found[1])
 
     def drop_states(self, numbers: Sequence[int]) -> None:
         """These trials are over."""
@@ -59,14 +57,19 @@ class Saved:
         os.replace(fresh, path)
 
     def _get(self, path: Path, mark: int) -> list[Any] | None:
-        """The arrays of a file, if it has this mark; None if it cannot be read."""
+        """The arrays of a file, if it has this mark."""
+        found = self._read(path)
+        return found[1] if found is not None and found[0] == mark else None
+
+    def _read(self, path: Path) -> tuple[int, list[Any]] | None:
+        """The mark and the arrays of a file; None if it cannot be read."""
         import zipfile
 
         import numpy as np
 
         try:
             with np.load(path, allow_pickle=False) as file:
-                found = [file[f"arr_{place}"] for place in range(len(file.files))]
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+                mark, *arrays = (file[f"arr_{place}"] for place in range(len(file.files)))
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None
-        return found[1:] if found and int(found[0]) == mark else None
+        return int(mark), arrays

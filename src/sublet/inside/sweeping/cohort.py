@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..stacks.numbers import numbers_of
 from . import state
 from .callbacks import TrialCallbacks
 from .data import Data
+from .serial import Fit
+from .ways import Make
 
+Logs = dict[str, float]
 Report = Callable[[int, int, dict[str, float]], None]
 """Called with a trial's number, an epoch and its metrics."""
 
@@ -22,12 +26,12 @@ class Member:
     model: Any
     callbacks: TrialCallbacks | None = None
     epochs: int = 0
-    written: int = 0
-    """The epoch whose weights the model has; a stack may be further."""
     stopped: bool = False
     """Whether its callbacks have ended it."""
-    error: str = ""
-    """Why it cannot go on."""
+
+
+class TrainingFailed(Exception):
+    """The training itself has failed, as its cause says; not a callback, and not a report."""
 
 
 class Cohort:
@@ -38,49 +42,51 @@ class Cohort:
     """
 
     def __init__(
-        self, members: Sequence[Member], data: Data, make: Callable[[list[Any]], Any]
+        self, members: Sequence[Member], data: Data, make: Make, trainer: Any = None
     ) -> None:
         self.members = list(members)
         self._data = data
         self._make = make
-        self._trainer: Any = None
+        self._trainer = trainer
 
     def train(self, until: int, report: Report) -> None:
         """Train every member up to this epoch; those that are stopped leave."""
-        if self._trainer is None:
-            self._trainer = self._make([member.model for member in self.members])
-        validation = self._data.validation()
+        validation = self._data.validation_batches()
         while self.members and self.members[0].epochs < until:
             epoch = self.members[0].epochs + 1
-            for member in self.members:
+            for at, member in enumerate(self.members):
                 if member.callbacks is not None:
-                    member.callbacks.epoch_begins(epoch)
-            logs = self._trainer.train_epoch(self._data.batches(epoch))
-            if validation is not None:
-                found = self._trainer.evaluate(validation)
+                    self._called(at, member.callbacks.epoch_begins, epoch)
+            try:
+                logs, found = self._epoch(epoch, validation)
+            except Exception as error:
+                raise TrainingFailed from error
+            if found is not None:
                 for own, more in zip(logs, found, strict=True):
                     own |= {f"val_{name}": value for name, value in more.items()}
             self._ended(epoch, logs, report)
         if self.members:
-            self._write_back()
+            self._trainer.write_back()
 
-    def halves(self) -> list[Cohort]:
-        """Two smaller cohorts that begin where the models are: after an out-of-memory."""
-        self._trainer = None
-        for member in self.members:
-            member.epochs = member.written
-        middle = (len(self.members) + 1) // 2
-        parts = (self.members[:middle], self.members[middle:])
-        return [Cohort(part, self._data, self._make) for part in parts if part]
+    def _epoch(self, epoch: int, validation: Any) -> tuple[list[Logs], list[Logs] | None]:
+        """The metrics of each member in this epoch, and on the data for validation."""
+        if isinstance(self._trainer, Fit):
+            found = self._trainer.fit_validation if validation is not None else None
+            logs = self._trainer.fit_epoch(self._data, epoch)
+            return logs, None if found is None else found(self._data)
+        batches = self._data.batches(epoch)
+        if self._trainer is None:
+            self._trainer = self._make([member.model for member in self.members], batches)
+            if isinstance(self._trainer, Fit):
+                return self._epoch(epoch, validation)
+        logs = self._trainer.train_epoch(batches)
+        return logs, None if validation is None else self._trainer.evaluate(validation)
 
     def close(self) -> None:
         """Let the trainer's memory go; the models keep their weights."""
-        self._trainer = None
-
-    def _write_back(self) -> None:
-        self._trainer.write_back()
-        for member in self.members:
-            member.written = member.epochs
+        if self._trainer is not None:
+            self._trainer.write_back()
+            self._trainer = None
 
     def leave(self, numbers: Sequence[int]) -> None:
         """These trials end here; their models keep their weights."""
@@ -106,16 +112,16 @@ class Cohort:
         that it has from now on."""
         places = {member.number: at for at, member in enumerate(self.members)}
         at = places[target]
-        numbers = _optimizer_numbers(self.members[at].model, rebuilt)
-        if self._trainer is not None and numbers is not None:
-            self._trainer.copy(places[source], at)
-            for name, value in numbers.items():
-                self._trainer.set(at, name, value)
-            return
-        # Something else than numbers of the optimizer: a new model in a new trainer.
-        if self._trainer is not None:
-            self._trainer.write_back()
-            self._trainer = None
+        if self._trainer is not None and not isinstance(self._trainer, Fit):
+            old, new = self._trainer.numbers(at), numbers_of(rebuilt)
+            if old.keys() == new.keys():
+                self._trainer.copy(places[source], at)
+                for name, value in new.items():
+                    if value != old[name]:
+                        self._trainer.set(at, name, value)
+                return
+        # Something else than numbers differs: a new model in a new trainer.
+        self.close()
         put_trained(rebuilt, self.members[places[source]].model)
         self.members[at].model = rebuilt
 
@@ -124,19 +130,25 @@ class Cohort:
         for member in self.members:
             member.epochs = epoch
         if any(member.callbacks is not None for member in self.members):
-            self._write_back()
+            self._trainer.write_back()
         stopped = []
         for at, (member, own) in enumerate(zip(self.members, logs, strict=True)):
             report(member.number, epoch, own)
             if member.callbacks is not None:
-                before = _rate(member.model)
-                member.stopped = not member.callbacks.epoch_ended(epoch, own)
-                if (rate := _rate(member.model)) != before and rate is not None:
-                    self._trainer.set(at, "learning_rate", rate)
+                member.stopped = not self._called(at, member.callbacks.epoch_ended, epoch, own)
                 if member.stopped:
                     stopped.append(member.number)
         if stopped:
             self.leave(stopped)
+
+    def _called(self, at: int, hook: Callable[..., Any], *arguments: Any) -> Any:
+        """Call the callbacks of a member; what they set in its model is set in the trainer."""
+        model = self.members[at].model
+        before = _rate(model)
+        result = hook(*arguments)
+        if (rate := _rate(model)) != before and rate is not None and self._trainer is not None:
+            self._trainer.set(at, "learning_rate", rate)
+        return result
 
 
 def _rate(model: Any) -> float | None:
@@ -147,36 +159,15 @@ def _rate(model: Any) -> float | None:
         return None
 
 
-def _optimizer_numbers(old: Any, new: Any) -> dict[str, float] | None:
-    """The numbers of the optimizer that differ between two models; None if anything else does."""
-    before, after = _config(old), _config(new)
-    if before[0] != after[0] or before[1].keys() != after[1].keys():
-        return None
-    changed = {name: value for name, value in after[1].items() if before[1][name] != value}
-    if not all(isinstance(value, float) for value in changed.values()):
-        return None
-    return changed
-
-
-def _config(model: Any) -> tuple[Any, Mapping[str, Any]]:
-    """What a model is without its names, and the settings of its optimizer."""
-    optimizer = dict(model.optimizer.get_config())
-    optimizer.pop("name", None)
-    layers = []
-    for layer in model._flatten_layers(include_self=False):
-        config = {k: v for k, v in layer.get_config().items() if k != "name"}
-        layers.append((type(layer).__name__, repr(config)))
-    return layers, optimizer
-
-
 def put_trained(model: Any, source: Any) -> None:
-    """Weights and moments of another model; its own learning rate and other numbers stay."""
-    own = {
-        name: getattr(model.optimizer, name)
-        for name in ("learning_rate",)
-        if _rate(model) is not None
-    }
-    kept = {name: float(value) for name, value in own.items()}
-    state.put(model, state.take(source))
-    for name, value in kept.items():
-        getattr(model.optimizer, name).assign(value)
+    """Give a model weights and moments of another one; its learning rate stays its own."""
+    put_state(model, state.take(source), copied=True)
+
+
+def put_state(model: Any, kept: state.State, copied: bool) -> None:
+    """Give a model the state in which it was left; if it is a copy of another's, its learning rate
+    stays its own."""
+    rate = _rate(model)
+    state.put(model, kept)
+    if copied and rate is not None:
+        model.optimizer.learning_rate = rate

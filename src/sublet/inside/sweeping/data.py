@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..stacks.batches import Batches
 from ..training.refused import Refused
 
 _HINT = "Give (x, y) as arrays, or a tf.data.Dataset of batches."
@@ -63,28 +64,50 @@ class Data:
             return str(self._dataset.element_spec)  # type: ignore[union-attr]
         return _plain_shapes(self._arrays[0]) + _plain_shapes(self._arrays[1])
 
-    def first(self) -> Any:
-        """The inputs of one row, as a batch."""
+    def some(self, rows: int = 64) -> Any:
+        """The inputs of the first rows, as a batch."""
         if self._arrays is not None:
-            return _map(lambda part: part[:1], self._arrays[0])
+            return _map(lambda part: part[:rows], self._arrays[0])
         batch = next(iter(self._dataset))  # type: ignore[arg-type]
-        return _map(lambda part: part[:1], batch[0])
+        return _map(lambda part: part[:rows], batch[0])
 
-    def batches(self, epoch: int) -> Any:
-        """The batches of an epoch, counted from 1, as a tf.data.Dataset."""
+    def batches(self, epoch: int) -> Batches:
+        """The batches of an epoch, counted from 1, for trainers of several models."""
         if self._arrays is None:
-            return self._dataset if self._class_weight is None else self._weighted_dataset()
-        order = None
-        rows = _rows(self._arrays)
-        if self._shuffle:
-            order = np.random.default_rng((self._seed, epoch)).permutation(rows)
-        return _pipeline(self._arrays, rows, self._batch_size, order)
+            return Batches(self._all(), shuffle=False)
+        return _batches(self._ordered(epoch), self._batch_size)
 
-    def validation(self) -> Any:
-        """The batches for validation, as a tf.data.Dataset; None without any."""
-        if self._validation is None or _is_dataset(self._validation):
-            return self._validation
-        return _pipeline(self._validation, _rows(self._validation), self._batch_size, None)
+    def validation_batches(self) -> Batches | None:
+        """The batches for validation; None without any."""
+        if self._validation is None:
+            return None
+        if _is_dataset(self._validation):
+            return Batches(self._validation, shuffle=False)
+        return _batches(self._validation, self._batch_size)
+
+    def fit_arguments(self, epoch: int) -> dict[str, Any]:
+        """The same for Keras' own `fit` of an epoch."""
+        if self._arrays is None:
+            return {"x": self._all(), "shuffle": False}
+        return _arguments(self._ordered(epoch), self._batch_size) | {"shuffle": False}
+
+    def evaluate_arguments(self) -> dict[str, Any]:
+        """The same for Keras' own `evaluate`."""
+        if _is_dataset(self._validation):
+            return {"x": self._validation}
+        return _arguments(self._validation, self._batch_size)
+
+    def _all(self) -> Any:
+        return self._dataset if self._class_weight is None else self._weighted_dataset()
+
+    def _ordered(self, epoch: int) -> tuple[Any, ...]:
+        """The arrays in the order of an epoch."""
+        assert self._arrays is not None
+        if not self._shuffle:
+            return self._arrays
+        order = np.random.default_rng((self._seed, epoch)).permutation(_rows(self._arrays))
+        ordered: tuple[Any, ...] = _map(lambda part: part[order], self._arrays)
+        return ordered
 
     def _weighted_dataset(self) -> Any:
         import tensorflow as tf
@@ -141,21 +164,13 @@ def _arrays(data: Any, name: str) -> tuple[Any, ...]:
     return arrays
 
 
-def _pipeline(arrays: tuple[Any, ...], rows: int, batch_size: int, order: Any) -> Any:
-    import tensorflow as tf
+def _batches(arrays: tuple[Any, ...], batch_size: int) -> Batches:
+    return Batches(**_arguments(arrays, batch_size), shuffle=False)
 
-    tensors = _map(tf.constant, arrays)
-    steps = -(-rows // batch_size)
-    places = tf.constant(np.arange(rows) if order is None else order, tf.int64)
 
-    def batch(step: Any) -> Any:
-        first = step * batch_size
-        if order is None:
-            return _map(lambda part: part[first : first + batch_size], tensors)
-        chosen = places[first : first + batch_size]
-        return _map(lambda part: tf.gather(part, chosen), tensors)
-
-    return tf.data.Dataset.range(steps).map(batch).prefetch(2)
+def _arguments(arrays: tuple[Any, ...], batch_size: int) -> dict[str, Any]:
+    named = dict(zip(("x", "y", "sample_weight"), arrays, strict=False))
+    return {**named, "batch_size": batch_size}
 
 
 def _map(function: Any, part: Any) -> Any:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..stacks.architecture import architecture
+from ..stacks.difference import difference, output_difference
+from ..stacks.trainer import CannotStack
 from ..training.refused import Refused
-from . import state, ways
-from .building import shapes
+from . import ways
 from .cohort import Cohort, Member
 from .data import Data
 from .local import Local
-from .state import State
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,9 @@ class Choice:
     why: str
     parts: tuple[tuple[int, ...], ...] = ()
     """The trials that train as one; of a way that is not fused, single ones."""
-    make: Callable[[list[Any]], Any] = ways.serial
+    make: ways.Make = ways.serial
+    trainer: Any = None
+    """Made already, of trials that train as one."""
 
 
 class Names:
@@ -41,7 +44,7 @@ class Names:
 
 def key(model: Any) -> Hashable:
     """Equal for models of the same architecture."""
-    return type(model).__name__, tuple(shapes(model)), type(model.optimizer).__name__
+    return architecture(model)
 
 
 def choose(local: Local, numbers: Sequence[int], data: Data, way: str) -> Choice:
@@ -50,22 +53,34 @@ def choose(local: Local, numbers: Sequence[int], data: Data, way: str) -> Choice
     single = tuple((number,) for number in numbers)
     if way == "serial":
         return Choice("serial", "it was asked for", single)
-    if way == "fused":
-        raise Refused("Nothing can be fused.", 'Use way="auto".')
+    if way == "auto" and len(numbers) == 1:
+        return Choice("serial", "there is no other of its kind", single)
+    models = [local.built(number) for number in numbers]
+    try:
+        trainer = ways.fused()(models, data.batches(1))
+    except CannotStack as why:
+        if way == "fused":
+            raise Refused(
+                f"The models cannot be trained as one: {why}.", 'Use way="auto".'
+            ) from None
+        return _apart(f"they cannot be trained as one: {why}", numbers, data)
+    reason = "it was asked for" if way == "fused" else "they are alike"
+    return Choice("fused", reason, (tuple(numbers),), ways.fused(), trainer)
+
+
+def _apart(why: str, numbers: Sequence[int], data: Data) -> Choice:
+    """Packed if there are several and the data can be sent, else one after the other."""
     if len(numbers) > 1 and data.sendable:
-        return Choice("packed", "several at a time")
-    return Choice("serial", "", single)
+        return Choice("packed", why)
+    if len(numbers) > 1:
+        why += "; a tf.data.Dataset cannot be sent to workers"
+    return Choice("serial", why, tuple((number,) for number in numbers))
 
 
-def train_alone(local: Local, trial: Any, epochs: int) -> State:
-    """The weights of a trial, which has `params`, after it was trained by itself."""
-    model = local.model(trial.params)
-    alone = Cohort([Member(trial.number, model)], local.data, ways.serial)
-    alone.train(epochs, lambda *_: None)
-    return state.weights(model)
-
-
-def difference(first: State, second: State) -> float:
-    """The largest difference between weights."""
-    pairs = zip(first, second, strict=True)
-    return max((float(abs(a - b).max()) for a, b in pairs if a.size), default=0.0)
+def compare(local: Local, trial: Any, model: Any) -> tuple[float, float]:
+    """Train a trial, which has `params`, by itself; how far its weights are from those of `model`,
+    and its outputs for some rows."""
+    alone = local.model(trial.params)
+    cohort = Cohort([Member(trial.number, alone)], local.data, ways.serial)
+    cohort.train(trial.epochs, lambda *_: None)
+    return difference(model, alone), output_difference(model, alone, local.data.some())

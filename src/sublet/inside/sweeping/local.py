@@ -1,7 +1,6 @@
 """The trials that train in this process: built, put into cohorts, trained, copied, let go.
 
-A cohort that runs out of memory is halved and goes on from where its models are; a single trial
-that does so fails alone, as does one whose builder or training raises.
+A trial whose training raises, or does not fit in memory by itself, fails alone.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ from ..training.refused import Refused
 from . import state
 from .building import Builder, shapes
 from .callbacks import TrialCallbacks, hooks_of_batches, of_trial
-from .cohort import Cohort, Member, Report, put_trained
+from .cohort import Cohort, Member, Report, TrainingFailed, put_state, put_trained
 from .data import Data
-from .state import State
+from .state import Kept, State
+from .ways import Make
 
 Failed = Callable[[int, str], None]
 """Called with the number of a trial that cannot go on, and why."""
@@ -44,14 +44,14 @@ class Local:
 
     def model(self, params: Mapping[str, Any]) -> Any:
         """A model with its initial weights."""
-        return self._builder.build(params, self.data.first())
+        return self._builder.build(params, self.data.some(1))
 
-    def build(self, trial: Any, kept: State | None, epochs: int) -> Any:
+    def build(self, trial: Any, kept: Kept | None) -> Any:
         """Build the model of a trial, which has a `number` and `params`; it trains once it is in a
-        cohort. With `kept`, it goes on from that state after so many epochs."""
+        cohort. With `kept`, it goes on from there."""
         model = self.model(trial.params)
         if kept is not None:
-            state.put(model, kept)
+            put_state(model, kept.state, kept.copied)
         chosen = of_trial(self._callbacks, trial)
         if names := hooks_of_batches(chosen):
             raise Refused(
@@ -60,18 +60,18 @@ class Local:
                 "Leave it out; for TensorBoard, give tensorboard=DIRECTORY.",
             )
         calls = TrialCallbacks(chosen, model, self._epochs) if chosen else None
-        start = 0 if kept is None else epochs
-        self._members[trial.number] = Member(trial.number, model, calls, start, start)
+        start = 0 if kept is None else kept.epochs
+        self._members[trial.number] = Member(trial.number, model, calls, start)
         return model
 
     def built(self, number: int) -> Any:
         """The model of a trial."""
         return self._members[number].model
 
-    def join(self, numbers: Sequence[int], make: Callable[[list[Any]], Any]) -> None:
-        """Put trials that were built into a cohort; `make` makes its trainer."""
+    def join(self, numbers: Sequence[int], make: Make, trainer: Any = None) -> None:
+        """Put trials that were built into a cohort; `make` makes its trainer, if there is none."""
         members = [self._members[number] for number in numbers]
-        self._cohorts.append(Cohort(members, self.data, make))
+        self._cohorts.append(Cohort(members, self.data, make, trainer))
 
     def train(
         self, numbers: Sequence[int], until: int, report: Report, failed: Failed
@@ -85,19 +85,13 @@ class Local:
             members = list(cohort.members)
             try:
                 cohort.train(until, report)
-            except Exception as error:
-                if not _out_of_memory(error) and len(cohort.members) > 1:
-                    raise
+            except TrainingFailed as failure:
+                error = failure.__cause__
+                assert error is not None
+                if len(cohort.members) > 1:
+                    raise error from None
                 self._cohorts.remove(cohort)
-                if len(cohort.members) == 1:
-                    lost = cohort.members[0]
-                    lost.error = said(error)
-                    failed(lost.number, lost.error)
-                else:
-                    halves = cohort.halves()
-                    self._cohorts += halves
-                    waiting = halves + waiting
-                    members = [one for one in members if one.stopped]
+                failed(cohort.members[0].number, said(error))
             yield tuple(member.number for member in members)
 
     def leave(self, numbers: Sequence[int]) -> None:
@@ -143,11 +137,7 @@ class Local:
         return None if member is None else member.model
 
 
-def _out_of_memory(error: Exception) -> bool:
-    return any(kind.__name__ == "ResourceExhaustedError" for kind in type(error).__mro__)
-
-
-def said(error: Exception) -> str:
+def said(error: BaseException) -> str:
     """What went wrong, in one line."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0].strip() if lines else ''}".rstrip(": ")[:300]

@@ -10,7 +10,7 @@ from ..training.refused import Refused
 from .building import Builder
 from .data import Data
 from .local import Local, said
-from .state import State
+from .state import Kept, State
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,7 @@ class TrialOrder:
 
     number: int
     params: dict[str, Any]
-    epochs: int = 0
-    state: State | None = None
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Answer:
     number: int
     logs: list[dict[str, float]] = field(default_factory=list)
     """Of each epoch that was trained."""
-    state: State | None = None
+    kept: Kept | None = None
     """To go on with; None at the end."""
     weights: State | None = None
     """At the end."""
@@ -62,7 +61,7 @@ def perform(order: Order) -> list[Answer]:
     answers = {one.number: Answer(one.number) for one in order.trials}
     for one in order.trials:
         try:
-            local.build(one, one.state, one.epochs)
+            local.build(one, one.kept)
         except Refused as why:
             answers[one.number].refused = why.message, why.hint
             return list(answers.values())
@@ -71,7 +70,7 @@ def perform(order: Order) -> list[Answer]:
     numbers = [number for number, answer in answers.items() if not answer.error]
     groups: Sequence[Sequence[int]] = [numbers] if order.fused else [[one] for one in numbers]
     for group in groups:
-        local.join(group, fused if order.fused else serial)
+        local.join(group, fused() if order.fused else serial)
 
     def report(number: int, epoch: int, logs: dict[str, float]) -> None:
         answers[number].logs.append(logs)
@@ -90,5 +89,5 @@ def perform(order: Order) -> list[Answer]:
             answer.best_epoch = local.best_epoch(number)
             answer.weights = local.weights(number)
         else:
-            answer.state = local.state(number)
+            answer.kept = Kept(order.until, local.state(number))
     return list(answers.values())

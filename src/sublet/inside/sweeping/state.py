@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 State = list[np.ndarray[Any, Any]]
+
+
+class Kept(NamedTuple):
+    """A trial between two rungs."""
+
+    epochs: int
+    """How many it has trained."""
+    state: State
+    copied: bool = False
+    """Whether it is the state of another trial, whose numbers are not those of this one."""
 
 
 def take(model: Any) -> State:

@@ -20,7 +20,11 @@ class Summaries:
         if number not in self._writers:
             path = os.path.join(self._directory, f"trial-{number:03}")
             self._writers[number] = tf.summary.create_file_writer(path)
-        with self._writers[number].as_default(step=epoch - 1):
+        # As `tf.summary.scalar` does, which needs TensorBoard to be installed.
+        kind = tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
+        metadata = tf.compat.v1.SummaryMetadata(plugin_data=kind)
+        with self._writers[number].as_default():
             for name, value in logs.items():
-                tf.summary.scalar(name, value)
+                tensor = tf.constant(value, tf.float32)
+                tf.summary.write(name, tensor, epoch - 1, metadata)
         self._writers[number].flush()
