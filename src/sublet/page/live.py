@@ -33,6 +33,8 @@ class News(Struct, frozen=True):
 
     broker: bool
     """Whether a broker runs; if not, all that is shown is as it was last."""
+    fault: str = ""
+    """Why one that runs cannot be followed, if that is so."""
     whole: bool = False
     """Whether devices and jobs replace all that was sent before."""
     devices: tuple[DeviceRow, ...] = ()
@@ -49,6 +51,8 @@ class Live:
         self._home = home
         self._view: View | None = None
         """None if no broker runs."""
+        self._fault = ""
+        """Why a broker that runs cannot be followed. Set before it is published that none is."""
         self._known = False
         """Whether it is known if one runs; not before somebody has looked."""
         self._changed = asyncio.Event()
@@ -70,7 +74,7 @@ class Live:
             while not self._closed:
                 changed, view = self._changed, self._view
                 if self._known and (view is not seen or first):
-                    yield _event(_news(seen, view))
+                    yield _event(_news(seen, view, self._fault))
                     seen = view
                     if view is not None and not first:
                         usage = await asyncio.to_thread(read_usage_since, self._home, at)
@@ -109,7 +113,9 @@ class Live:
                 time.sleep(_LOOK_FOR_BROKER)
 
     def _watch_one(self, loop: asyncio.AbstractEventLoop) -> None:
-        with contextlib.suppress(SubletError, OSError):
+        """Follow a broker until it ends."""
+        self._fault = ""
+        try:
             connection = connect(self._home)
             if connection is None:
                 return
@@ -118,6 +124,10 @@ class Live:
                     if self._closed or not self._wanted.is_set():
                         return
                     loop.call_soon_threadsafe(self._publish, view)
+        except SubletError as error:  # It speaks another version's protocol, for example.
+            self._fault = f"{error.message} {error.hint}".strip()
+        except OSError:
+            return  # It was killed.
 
     def _publish(self, view: View | None) -> None:
         known = bool(self._pages)  # While no page is open nobody looks.
@@ -130,13 +140,14 @@ class Live:
         self._changed = asyncio.Event()
 
 
-def _news(before: View | None, now: View | None) -> News:
+def _news(before: View | None, now: View | None, fault: str) -> News:
     """What has changed between two views. Rows that have not are the same objects."""
     if now is None:
-        return News(False)
+        return News(False, fault)
     known = before or View(0, {}, {})
     return News(
         True,
+        "",
         before is None,
         tuple(row for name, row in now.devices.items() if known.devices.get(name) is not row),
         tuple(shown_job(row) for id, row in now.jobs.items() if known.jobs.get(id) is not row),

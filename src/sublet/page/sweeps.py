@@ -191,12 +191,19 @@ def _trial(trial: Trial, names: Sequence[str], sweep: Sweep, drawn: bool) -> Tri
         tuple(_value(trial.params.get(name)) for name in names),
         trial.value if is_number(trial.value) else None,
         trial.epochs,
-        None if trial.began is None else max(0.0, (trial.ended or sweep.updated) - trial.began),
+        _seconds(trial, sweep),
         shown_text(trial.error),
         trial.job,
         tuple(_numbers(curve[every - 1 :: every])),
         every,
     )
+
+
+def _seconds(trial: Trial, sweep: Sweep) -> float | None:
+    """How long it trained; None where it is told of in one go, when it was over."""
+    if trial.began is None:
+        return None
+    return max(0.0, (trial.ended or sweep.updated) - trial.began) or None
 
 
 def _numbers(values: Iterable[float]) -> Iterable[float | None]:

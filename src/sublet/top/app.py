@@ -51,7 +51,10 @@ from sublet.wire.rows import JobRow
 _SOON = 0.2
 """Seconds in which changes are gathered into one drawing."""
 _TICK = 1.0
-"""Seconds between looks at times that are shown."""
+"""Seconds between looks at times that are shown, at least."""
+_REST = 60.0
+"""Times as long as a drawing takes, there is none only because time goes by: at rest a list of any
+length costs less than a fiftieth of a processor."""
 _KEYS = "q quit  ? help  enter details  l log  c cancel  p pause  / search  f filter  s sort"
 _FEW_KEYS = "q quit  ? help  l log  c cancel  p pause  / search  f filter  s sort"
 _SEARCH = "number, name, state, device or reason of a job"
@@ -218,6 +221,7 @@ class TopApp(App[None]):
             self._ticking = None
         if not self.is_running or self._view is None:
             return
+        began = time.thread_time()
         now, words = time.time(), self._arrangement.words()
         rows, devices = self._rows.at(now), list(self._view.devices.values())
         groups = self._arrangement.groups(rows, now)
@@ -229,7 +233,8 @@ class TopApp(App[None]):
         span, history = self._span, self._history
         plots.show(panels.plots(history, devices, self._device, now, span, size, self._smooth))
         if any(row.state != "finished" for row in rows) or history.moves(now - span):
-            self._ticking = self.set_timer(_TICK, self._draw_times)
+            pause = max(_TICK, _REST * (time.thread_time() - began))
+            self._ticking = self.set_timer(pause, self._draw_times)
 
     def _panel(self, name: str) -> Panel:
         return self.query_one(f"#{name}", Panel)

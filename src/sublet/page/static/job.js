@@ -18,6 +18,8 @@ export class JobPage {
     this.facts = html("dl", { class: "job-facts" });
     this.ranges = rangeButtons(() => this.redraw());
     this.figure = html("div", {});
+    this.memory = html("section", { "aria-label": "Memory over time" },
+      html("div", { class: "toolbar" }, this.ranges), this.figure);
     this.attempts = html("tbody", {});
     this.basis = html("pre", { class: "basis" });
     this.tasks = html("p", { class: "tasks" });
@@ -26,8 +28,7 @@ export class JobPage {
     this.fault = html("p", { class: "empty" }, "Loading …");
     this.rest = html("div", { hidden: true },
       this.facts, this.tasks,
-      html("div", { class: "toolbar" }, this.ranges), this.figure,
-      this.scalars.element, this.log.element,
+      this.memory, this.scalars.element, this.log.element,
       html("section", { class: "scroll" }, html("h2", {}, "Attempts"),
         html("table", {}, html("thead", {}, html("tr", {},
           ["Attempt", "Ended", "How", "Lease", "Peak", "Ran", "Output"].map((one) => html("th", { scope: "col" }, one)))),
@@ -121,6 +122,9 @@ export class JobPage {
   }
 
   redraw() {
+    // Of what ended before the broker began, nothing is recorded.
+    const row = this.row();
+    this.memory.hidden = row?.state === "finished" && store.began !== null && row.since < store.began;
     this.ranges.refresh(this.known());
     this.plot?.draw(seconds(this.known()));
   }

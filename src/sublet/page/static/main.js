@@ -45,7 +45,7 @@ function drawConnection() {
   const texts = {
     lost: fault,
     waiting: "connecting …",
-    down: "No broker is running: this is how it was last. The next command starts one.",
+    down: store.fault || "No broker is running: this is how it was last. The next command starts one.",
     live: "live",
   };
   element.className = state;

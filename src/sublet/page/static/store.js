@@ -8,6 +8,7 @@ const RELOAD = 600000; // milliseconds after which what has become old is loaded
 export const store = {
   connected: false,
   broker: null, // null until something was heard
+  fault: "", // why a broker that runs cannot be followed
   devices: new Map(),
   jobs: new Map(),
   leftOut: 0,
@@ -83,6 +84,7 @@ export async function loadUsage() {
 
 function apply(news) {
   store.broker = news.broker;
+  store.fault = news.fault ?? "";
   if (news.whole) {
     store.devices.clear();
     store.jobs.clear();
