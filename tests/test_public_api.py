@@ -40,7 +40,7 @@ def test_every_name_in_the_docs_can_be_imported(page: Path) -> None:
         if first in sublet.__all__:
             found: Any = getattr(sublet, first)
         else:
-            assert first in ("joblib", "multiprocessing", "ray"), (
+            assert first in ("joblib", "multiprocessing", "ray", "sweeps"), (
                 f"{page.name} names sublet.{first}"
             )
             found = importlib.import_module(f"sublet.{first}")

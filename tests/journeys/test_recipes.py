@@ -40,6 +40,15 @@ def test_trials_of_a_search_run_in_clean_workers(sandbox: Sandbox, name: str) ->
 
 
 @pytest.mark.slow
+def test_a_sweep_over_small_models_saves_the_best(sandbox: Sandbox) -> None:
+    ran = run(sandbox, "recipes/sweep_models.py")
+    assert ran.returncode == 0, ran.stderr
+    assert re.search(r"^12 trials, best loss \d\.\d+ with \{.*\}$", ran.stdout, re.MULTILINE)
+    assert ran.stdout.count("pruned") == 11
+    assert (sandbox.work / "best.keras").exists()
+
+
+@pytest.mark.slow
 def test_a_batch_that_does_not_fit_is_trained_in_parts(sandbox: Sandbox) -> None:
     ran = run(sandbox, "recipes/large_batch.py")
     assert ran.returncode == 0, ran.stderr

@@ -92,8 +92,7 @@ class Models:
 
         try:
             for ended in self._local.train(here, until, report, failures.__setitem__):
-                for number in ended:
-                    self._ended_here(number, failures.get(number), until, reports)
+                self._ended_here(ended, failures, until, reports)
             for answer, begun in self._packed.answers():
                 self._ended_there(answer, begun, until, reports)
         except BaseException:
@@ -255,24 +254,28 @@ class Models:
             for place, one in enumerate(logs):
                 self._summaries(number, epoch + place, one)
 
-    def _ended_here(self, number: int, failure: str | None, until: int, reports: Reports) -> None:
-        if failure is not None:
-            self._local.drop(number)
-            reports.ended(number, "failed", error=failure)
-            return
-        stopped = self._local.stopped(number)
-        if not stopped and until < self._epochs:
-            if self._saved is not None:
-                self._saved.put_state(number, until, self._local.state(number))
-            return
-        self._local.leave([number])
-        self.weights[number] = self._local.weights(number)
-        value = self._value_at(number, self._local.best_epoch(number), reports)
-        model = self._local.drop(number)
-        self._done(number, value, reports)
-        best = reports.sweep.best
-        if best is not None and best.number == number:
-            self._model = number, model
+    def _ended_here(
+        self, numbers: Sequence[int], failures: dict[int, str], until: int, reports: Reports
+    ) -> None:
+        """These have come to the end of a rung, together."""
+        well = [number for number in numbers if number not in failures]
+        done = [one for one in well if until >= self._epochs or self._local.stopped(one)]
+        self._local.leave(done)
+        for number in numbers:
+            if number in failures:
+                self._local.drop(number)
+                reports.ended(number, "failed", error=failures[number])
+            elif number not in done:
+                if self._saved is not None:
+                    self._saved.put_state(number, until, self._local.state(number))
+            else:
+                self.weights[number] = self._local.weights(number)
+                value = self._value_at(number, self._local.best_epoch(number), reports)
+                model = self._local.drop(number)
+                self._done(number, value, reports)
+                best = reports.sweep.best
+                if best is not None and best.number == number:
+                    self._model = number, model
 
     def _ended_there(self, answer: Any, begun: int, until: int, reports: Reports) -> None:
         if answer.refused is not None:

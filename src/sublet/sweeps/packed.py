@@ -6,7 +6,7 @@ from concurrent.futures import Future, as_completed
 from types import ModuleType
 from typing import Any
 
-from sublet.errors import SubletError
+from sublet.errors import CallFailed
 from sublet.pool.pool import Pool
 from sublet.sweeps.records import Trial
 
@@ -47,7 +47,7 @@ class Packed:
             before = self.kept.pop(trial.number, None)
             try:
                 (answer,) = future.result()
-            except SubletError as error:
+            except CallFailed as error:
                 answer = self._remote.Answer(trial.number, error=error.message)
             if answer.kept is not None:
                 self.kept[trial.number] = answer.kept

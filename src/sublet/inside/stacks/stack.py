@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -52,6 +53,15 @@ class Stack(Epochs):
     @property
     def models(self) -> Sequence[Any]:
         return tuple(self._models)
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """What is computed meanwhile leaves nothing behind."""
+        kept = self._state.read()
+        try:
+            yield
+        finally:
+            self._state.put_back(kept)
 
     def begin(self) -> None:
         self._state.begin()

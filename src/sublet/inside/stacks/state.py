@@ -49,6 +49,11 @@ class State:
         """All values, by the identity of the first model's variables."""
         return {known: tf.convert_to_tensor(one) for known, one in self._stacked.items()}
 
+    def put_back(self, values: Mapping[int, Any]) -> None:
+        """Make all variables what `read` has found earlier."""
+        for known, value in values.items():
+            self._stacked[known].assign(value)
+
     def assign(self, new: Mapping[int, Any], steps: Any) -> None:
         """Change variables, when all new values are there, and count the step: one that runs out
         of memory before that has changed nothing."""

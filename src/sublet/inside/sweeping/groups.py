@@ -6,11 +6,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tensorflow as tf
+
 from ..stacks.architecture import architecture
 from ..stacks.difference import difference, output_difference
 from ..stacks.trainer import CannotStack
 from ..training.refused import Refused
-from . import ways
+from . import probe, ways
 from .cohort import Cohort, Member
 from .data import Data
 from .local import Local
@@ -56,16 +58,29 @@ def choose(local: Local, numbers: Sequence[int], data: Data, way: str) -> Choice
     if way == "auto" and len(numbers) == 1:
         return Choice("serial", "there is no other of its kind", single)
     models = [local.built(number) for number in numbers]
+    make = ways.fused(probe.most_in_lease(models[0]))
+    batches = data.batches(1)
     try:
-        trainer = ways.fused()(models, data.batches(1))
+        trainer = make(models, batches)
     except CannotStack as why:
         if way == "fused":
             raise Refused(
                 f"The models cannot be trained as one: {why}.", 'Use way="auto".'
             ) from None
         return _apart(f"they cannot be trained as one: {why}", numbers, data)
-    reason = "it was asked for" if way == "fused" else "they are alike"
-    return Choice("fused", reason, (tuple(numbers),), ways.fused(), trainer)
+    together = (tuple(numbers),)
+    if way == "fused":
+        return Choice("fused", "it was asked for", together, make, trainer)
+    try:
+        verdict = probe.measure(
+            trainer, lambda: local.again(numbers[0]), batches, local.epochs, data.sendable
+        )
+    except tf.errors.ResourceExhaustedError:
+        # It is halved when it trains.
+        return Choice("fused", "there was no memory to measure", together, make, trainer)
+    if verdict.way == "fused":
+        return Choice("fused", verdict.why, together, make, trainer)
+    return Choice(verdict.way, verdict.why, single if verdict.way == "serial" else ())
 
 
 def _apart(why: str, numbers: Sequence[int], data: Data) -> Choice:

@@ -27,9 +27,10 @@ class Local:
     def __init__(self, builder: Builder, data: Data, epochs: int, callbacks: Any) -> None:
         self._builder = builder
         self.data = data
-        self._epochs = epochs
+        self.epochs = epochs
         self._callbacks = callbacks
         self._members: dict[int, Member] = {}
+        self._params: dict[int, dict[str, Any]] = {}
         self._cohorts: list[Cohort] = []
 
     def check(self, params: Mapping[str, Any]) -> None:
@@ -59,14 +60,19 @@ class Local:
                 "callbacks for each epoch.",
                 "Leave it out; for TensorBoard, give tensorboard=DIRECTORY.",
             )
-        calls = TrialCallbacks(chosen, model, self._epochs) if chosen else None
+        calls = TrialCallbacks(chosen, model, self.epochs) if chosen else None
         start = 0 if kept is None else kept.epochs
         self._members[trial.number] = Member(trial.number, model, calls, start)
+        self._params[trial.number] = dict(trial.params)
         return model
 
     def built(self, number: int) -> Any:
         """The model of a trial."""
         return self._members[number].model
+
+    def again(self, number: int) -> Any:
+        """Another model like that of this trial."""
+        return self.model(self._params[number])
 
     def join(self, numbers: Sequence[int], make: Make, trainer: Any = None) -> None:
         """Put trials that were built into a cohort; `make` makes its trainer, if there is none."""

@@ -80,12 +80,13 @@ def perform(order: Order) -> list[Answer]:
 
     for _ in local.train(numbers, order.until, report, failed):
         pass
-    for number, answer in answers.items():
-        if answer.error:
-            continue
-        answer.stopped = local.stopped(number)
-        if answer.stopped or order.until >= order.epochs:
-            local.leave([number])
+    well = [number for number, answer in answers.items() if not answer.error]
+    done = [one for one in well if order.until >= order.epochs or local.stopped(one)]
+    local.leave(done)
+    for number in well:
+        answer = answers[number]
+        if number in done:
+            answer.stopped = local.stopped(number)
             answer.best_epoch = local.best_epoch(number)
             answer.weights = local.weights(number)
         else:
