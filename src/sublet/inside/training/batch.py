@@ -86,6 +86,7 @@ def part(data: Any, begin: Any, end: Any) -> Any:
 def unlike(data: Any, most: int) -> Any:
     """So many rows of a batch that is there, or all: those that differ most in how many zeros they
     have, as rows do whose ends are filled up, and the first."""
+    import numpy as np
     import tensorflow as tf
 
     rows = count(data)
@@ -93,9 +94,9 @@ def unlike(data: Any, most: int) -> Any:
     if all(isinstance(leaf, tf.Tensor) for leaf in leaves(data)):
         for leaf in leaves(data):
             if leaf.dtype.is_floating or leaf.dtype.is_integer:
-                flat = tf.reshape(leaf, [rows, -1])
-                zeros = tf.math.count_nonzero(flat, axis=1)
-                chosen += [int(tf.argmin(zeros)), int(tf.argmax(zeros))]
+                # By NumPy, beside the pool: there is little room in it now.
+                filled = np.count_nonzero(leaf.numpy().reshape(rows, -1), axis=1)
+                chosen += [int(filled.argmin()), int(filled.argmax())]
         chosen = list(dict.fromkeys([*chosen, *range(min(rows, most))]))[:most]
         return tf.nest.map_structure(
             lambda leaf: None if leaf is None else tf.gather(leaf, sorted(chosen)), data

@@ -113,6 +113,9 @@ class LossStep:
                 if most >= rows and alone:
                     return _of_memory(self._step.whole, data)
                 return _of_memory(self._step.split, data, part)
+            except batch.CannotBeCut as why:  # Its graph is being made: nothing has run.
+                self._refuse(why)
+                return self._step.whole(data)
             except OutOfMemory as large:
                 error = large.error
             if self._step.half_done:
