@@ -75,12 +75,15 @@ class Alone(Epochs):
         pass
 
     def _run(self, training: bool, chunk: Chunk) -> None:
+        self.build(chunk)
         chunk = chunk.of([self._order]).alone()
-        if training and not self._model.optimizer.built:
-            self._model._symbolic_build(
-                data_batch=tree.map_structure(lambda one: one[0], chunk.data)
-            )
         self._function(training)(chunk.data, tf.constant(chunk.steps))
+
+    def build(self, chunk: Chunk) -> None:
+        """Make the variables of metrics and optimizer, if they are missing."""
+        if not self._model.optimizer.built:
+            one = chunk.of([self._order]).alone().data
+            self._model._symbolic_build(data_batch=tree.map_structure(lambda x: x[0], one))
 
     def _function(self, training: bool) -> Callable[..., Any]:
         """Keras' step, as often as a chunk has batches."""

@@ -128,12 +128,19 @@ class Batches:
         shapes = [one.shape for one in tree.flatten(self._set.element_spec)]
         return all(shape.rank and shape[0] is not None for shape in shapes)
 
-    def like(self, models: int) -> Chunk:
-        """A chunk of one step, as those of an epoch begin."""
+    @property
+    def steps(self) -> int | None:
+        """How many batches an epoch has, if that is known."""
+        found = self._adapter.num_batches
+        return None if found is None else int(found)
+
+    def like(self, models: int, steps: int = 1) -> Chunk:
+        """A chunk of the first batch, again and again, which is not taken out."""
         data = self.first
         if self.ordered:
             data = tree.map_structure(lambda one: tf.repeat(one[None], models, 0), data)
-        return Chunk(tree.map_structure(lambda one: one[None], data), 1, self.ordered)
+        repeated = tree.map_structure(lambda one: tf.repeat(one[None], steps, 0), data)
+        return Chunk(repeated, steps, self.ordered)
 
     def epoch(self) -> Iterator[Chunk]:
         """The next pass over the data."""

@@ -112,10 +112,11 @@ def serial(models: Sequence[Any]) -> Group:
 def stacks(models: Sequence[Any], batches: Batches, most: int | None = None) -> Group:
     """The models in stacks of `most` at the most, all about equal. Raises CannotStack."""
     count = -(-len(models) // (most or len(models)))
-    return Group([Stack(part, batches, list(orders)) for part, orders in _parts(models, count)])
+    return Group([Stack(part, batches, orders) for part, orders in parts(models, count)])
 
 
-def _parts(models: Sequence[Any], count: int) -> Iterator[tuple[Sequence[Any], range]]:
+def parts(models: Sequence[Any], count: int) -> Iterator[tuple[Sequence[Any], range]]:
+    """The models in so many parts of about the same size, with their places."""
     edges = [len(models) * place // count for place in range(count + 1)]
     for begin, end in itertools.pairwise(edges):
         yield models[begin:end], range(begin, end)

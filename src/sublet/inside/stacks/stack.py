@@ -141,6 +141,10 @@ class Stack(Epochs):
         else:
             self._numbers.set(place, name, value)
 
+    def restart(self) -> None:
+        """Forget all steps since the last `write_back`."""
+        self._state.load(self._models)
+
     def write_back(self) -> None:
         for place in range(len(self._models)):
             self._write_back(place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,19 +22,28 @@ class State:
         self.slots = list(first.optimizer.variables)
         self.metrics = list(first.metrics_variables)
         """They begin each epoch at zero."""
+        self._stacked: dict[int, Any] = {}
+        for one, values in self._own(models):
+            self._put(one, values)
+
+    def _own(self, models: Sequence[Any]) -> Iterator[tuple[Any, list[Any]]]:
+        """What the models' own variables are, for each variable of the first."""
         owned = [
-            ([*model.trainable_variables, *_others(model)], _slots(model, first))
+            [*model.trainable_variables, *_others(model), *_slots(model, self.slots)]
             for model in models
         ]
-        if len({tuple(map(len, one)) for one in owned}) != 1:
-            raise CannotStack(first.name, "the models do not have the same variables")
-        self._stacked: dict[int, Any] = {}
-        for place, one in enumerate([*self.weights, *self.others]):
-            self._put(one, [_value(mine[place]) for mine, _ in owned])
-        for place, one in enumerate(self.slots):
-            self._put(one, [_value(slots[place]) for _, slots in owned])
+        keys = [*self.weights, *self.others, *self.slots]
+        if any(len(mine) != len(keys) for mine in owned):
+            raise CannotStack(models[0].name, "the models do not have the same variables")
+        for place, one in enumerate(keys):
+            yield one, [_value(mine[place]) for mine in owned]
         for one in self.metrics:
-            self._put(one, [_value(one)] * len(models))
+            yield one, [_value(one)] * len(models)
+
+    def load(self, models: Sequence[Any]) -> None:
+        """Begin again with what the models' own variables are."""
+        for one, values in self._own(models):
+            self.of(one).assign(np.stack(values))
 
     @property
     def keys(self) -> list[Any]:
@@ -109,13 +118,13 @@ def _others(model: Any) -> list[Any]:
     return [one for one in model.variables if id(one) not in told]
 
 
-def _slots(model: Any, first: Any) -> list[Any]:
+def _slots(model: Any, first: Sequence[Any]) -> list[Any]:
     """The variables of the optimizer; before its first step, those of the first model's are the
     same but for the learning rate."""
     if model.optimizer.built:
         return list(model.optimizer.variables)
     own = {one.path.rpartition("/")[2]: one for one in model.optimizer.variables}
-    return [own.get(one.path.rpartition("/")[2], one) for one in first.optimizer.variables]
+    return [own.get(one.path.rpartition("/")[2], one) for one in first]
 
 
 def _value(variable: Any) -> Any:
