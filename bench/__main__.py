@@ -22,6 +22,7 @@ NAMES = (
     "fence",
     "split",
     "parts",
+    "stacks",
     "classes",
     "pool",
     "threads",
