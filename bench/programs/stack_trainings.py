@@ -22,7 +22,7 @@ from sublet.inside.stacks.group import serial, stacks
 from sublet.inside.stacks.probe import probe
 
 EPOCHS, SEED = 5, 3
-MODELS = {
+MODELS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "MLP": (lambda: [layers.Dense(64, "relu"), layers.Dense(64, "relu")], (32,)),
     "CNN": (
         lambda: [

@@ -78,7 +78,8 @@ class Batches:
                 "A generator can be read once only.",
                 "Give arrays, a tf.data set or a keras.utils.PyDataset.",
             )
-        batch_size = None if isinstance(x, (tf.data.Dataset,)) else batch_size
+        if isinstance(x, tf.data.Dataset):
+            batch_size, shuffle = None, False  # The set has its own.
         try:
             self._adapter = get_data_adapter(
                 x=x,

@@ -183,7 +183,9 @@ class Stack(Epochs):
 
     def _step(self, batch: Any, ordered: bool, training: bool) -> None:
         """Take one step of all models, or evaluate them with one batch."""
-        x, y, weight = tree.map_structure(lambda one: Value(one, ordered), unpack(batch))
+        x, y, weight = tree.map_structure(
+            lambda one: None if one is None else Value(one, ordered), unpack(batch)
+        )
         state = self._state.read()
         weights = self._state.weights
         with tf.GradientTape(watch_accessed_variables=False) as tape:
