@@ -80,7 +80,7 @@ def equal(kind: str, optimizer: str) -> Any:
         tf.random.set_seed(SEED)
         alone.fit(x, y, batch_size=32, epochs=EPOCHS, verbose=0)
         weights = max(weights, difference(model, alone))
-        outputs = max(outputs, output_difference(model, alone, x))
+        outputs = max(outputs, output_difference(model, alone, x, training=True))
     return weights, outputs
 
 
