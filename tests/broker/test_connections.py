@@ -157,6 +157,14 @@ def test_who_cannot_be_understood_is_told_so_and_let_go(harness: Harness, said: 
     assert harness.handler.gone == [connection]
 
 
+def test_a_command_of_another_version_can_end_the_broker(harness: Harness) -> None:
+    """After an upgrade, who else should end the old one?"""
+    _, client = harness.client()
+    down = messages.Down(protocol=PROTOCOL + 1)
+    ask(client, down)
+    harness.turn_until(lambda: harness.handler.heard == [down])
+
+
 def test_a_bug_in_dealing_with_one_client_ends_its_connection_and_is_told_to_both(
     harness: Harness, capfd: pytest.CaptureFixture[str]
 ) -> None:

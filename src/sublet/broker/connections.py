@@ -15,7 +15,7 @@ from sublet.errors import BadRequest, InternalError, SubletError, WorldError
 from sublet.reactor import Reactor
 from sublet.wire import PROTOCOL
 from sublet.wire.frames import Frames, at
-from sublet.wire.messages import Refused, Reply, Request, Signal, decode_request, encode
+from sublet.wire.messages import Down, Refused, Reply, Request, Signal, decode_request, encode
 
 MAX_CONNECTIONS = 4096
 _MOST_UNSENT = 256 << 20
@@ -213,10 +213,12 @@ def _decode(data: bytes) -> Request:
         request = decode_request(data)
     except msgspec.MsgspecError as error:
         raise BadRequest(f"The broker cannot read that message: {error}.") from error
-    if not isinstance(request, Signal) and request.protocol != PROTOCOL:
+    # After an upgrade, the new `sublet down` ends the old broker.
+    if not isinstance(request, Signal | Down) and request.protocol != PROTOCOL:
         raise SubletError(
-            f"This broker speaks protocol {PROTOCOL}, the command {request.protocol}.",
-            "Run `sublet down` with the other version, then try again.",
+            "The broker that runs is of another version of Sublet than this command (protocol "
+            f"{PROTOCOL}, not {request.protocol}).",
+            "Run `sublet down`, then try again: programs keep running.",
         )
     return request
 
