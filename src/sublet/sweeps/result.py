@@ -144,7 +144,8 @@ class SweepResult:
         return pandas.DataFrame(rows, columns=names)
 
     def __repr__(self) -> str:
-        return f"<sublet sweep, {table.count(len(self.trials), 'trial')}, best {self._sweep.best}>"
+        best = "" if self._sweep.best is None else f", best {self.best!r}"
+        return f"<sublet sweep, {table.count(len(self.trials), 'trial')}{best}>"
 
     def _repr_html_(self) -> str:
         return table.html(self._sweep)

@@ -10,6 +10,7 @@ from keras.src import tree
 
 from ..training.refused import Refused
 from .batches import Chunk
+from .chunk_loop import chunk_loop, spec_of
 from .epochs import Epochs, flat_logs
 from .numbers import inner, numbers_of, places, put
 from .state import copied
@@ -23,7 +24,7 @@ class Alone(Epochs):
         """`order` is the model's place among the orders of batches, if each has its own."""
         self._model = model
         self._order = order
-        self._functions: dict[bool, Callable[..., Any]] = {}
+        self._functions: dict[Any, Callable[..., Any]] = {}
 
     @property
     def models(self) -> Sequence[Any]:
@@ -77,7 +78,7 @@ class Alone(Epochs):
     def _run(self, training: bool, chunk: Chunk) -> None:
         self.build(chunk)
         chunk = chunk.of([self._order]).alone()
-        self._function(training)(chunk.data, tf.constant(chunk.steps))
+        self._traced(training, chunk)(chunk.data, chunk.steps)
 
     def build(self, chunk: Chunk) -> None:
         """Make the variables of metrics and optimizer, if they are missing."""
@@ -85,21 +86,13 @@ class Alone(Epochs):
             one = chunk.of([self._order]).alone().data
             self._model._symbolic_build(data_batch=tree.map_structure(lambda x: x[0], one))
 
-    def _function(self, training: bool) -> Callable[..., Any]:
-        """Keras' step, as often as a chunk has batches."""
-        if training not in self._functions:
+    def _traced(self, training: bool, chunk: Chunk) -> Callable[..., Any]:
+        """Keras' step, as often as a chunk like this one has batches."""
+        spec = spec_of(chunk.data)
+        key = training, str(spec)
+        if key not in self._functions:
             model = self._model
             step = model.train_step if training else model.test_step
             one = tf.function(step, autograph=False, jit_compile=model.jit_compile)
-
-            def steps(data: Any, count: Any) -> None:
-                def body(number: Any) -> Any:
-                    one(tree.map_structure(lambda tensor: tensor[number], data))
-                    return number + 1
-
-                tf.while_loop(
-                    lambda number: number < count, body, [tf.constant(0)], parallel_iterations=1
-                )
-
-            self._functions[training] = tf.function(steps, autograph=False, reduce_retracing=True)
-        return self._functions[training]
+            self._functions[key] = chunk_loop(one, spec)
+        return self._functions[key]

@@ -14,6 +14,7 @@ from ..parts.calls import Graph
 from ..training.micro_step import unpack
 from . import checks
 from .batches import Batches, Chunk
+from .chunk_loop import chunk_loop, spec_of
 from .epochs import Epochs, flat_logs
 from .forms.site import Lookup
 from .forward import forward
@@ -160,26 +161,15 @@ class Stack(Epochs):
 
     def _traced(self, training: bool, chunk: Chunk) -> Callable[..., Any]:
         """The graph for chunks like this one, with any number of steps."""
-        spec = tree.map_structure(
-            lambda one: tf.TensorSpec([None, *one.shape[1:]], one.dtype), chunk.data
-        )
+        spec = spec_of(chunk.data)
         key = training, chunk.ordered, str(spec)
         if key not in self._functions:
 
-            def steps(data: Any, count: Any) -> None:
-                def body(number: Any) -> Any:
-                    batch = tree.map_structure(lambda one: one[number], data)
-                    self._step(batch, chunk.ordered, training)
-                    return number + 1
+            def step(batch: Any) -> None:
+                self._step(batch, chunk.ordered, training)
 
-                tf.while_loop(
-                    lambda number: number < count, body, [tf.constant(0)], parallel_iterations=1
-                )
-
-            function = tf.function(steps, autograph=False)
-            self._functions[key] = function.get_concrete_function(spec, tf.TensorSpec([], tf.int32))
-        found = self._functions[key]
-        return lambda data, count: found(*tree.flatten(data), tf.constant(count))
+            self._functions[key] = chunk_loop(step, spec)
+        return self._functions[key]
 
     def _step(self, batch: Any, ordered: bool, training: bool) -> None:
         """Take one step of all models, or evaluate them with one batch."""
