@@ -70,7 +70,7 @@ def result(
         tuple((str(count), figures.seconds(one)) for count, one in costs.items()),
     )
     choices = Table(
-        f"an epoch of {_TOGETHER} MLPs in both ways, and what the probe chose",
+        f"50 epochs of {_TOGETHER} MLPs in both ways, tracing included, and what the probe chose",
         ("width, batch", "fused", "serial", "chosen", "of the best"),
         tuple(
             (
