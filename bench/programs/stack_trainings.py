@@ -125,11 +125,12 @@ def grid(width: int, size: int, count: int) -> Any:
     models = [made(number) for number in range(count)]
     batches = Batches(x, y, batch_size=size)
     found = probe(models, batches, epochs=50)
-    makers = {
+    makers: dict[str, Any] = {
         "fused": lambda: stacks(models, batches),
         "serial": lambda: serial([made(number) for number in range(count)]),
     }
-    ways, first = {}, {}
+    ways: dict[str, Any] = {}
+    first: dict[str, float] = {}
     for way, make in makers.items():
         began = time.perf_counter()
         ways[way] = make()

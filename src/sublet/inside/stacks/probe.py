@@ -23,7 +23,7 @@ _LEAST = 0.05
 """So many seconds are measured at once, at the least."""
 _ROUNDS = 3
 """Both ways are measured in turns, so often; the fastest round of each counts."""
-_STEPS = 64
+_STEPS = 256
 """No more steps than this are measured at once."""
 _USUAL = 100
 """Steps of an epoch, if nobody knows how many there are."""
@@ -105,14 +105,14 @@ def _chosen(
     most = len(models) if free is None else max(1, min(len(models), free // max(1, each)))
     stack, taken, why = _stack(models, batches, most)
     steps = batches.steps or _USUAL
-    count = _count(alone, batches)
+    some = batches.like(1, _count(alone, batches, 1))
+    if stack is not None:
+        all_models = batches.like(len(models), _count(stack, batches, len(models)))
     fused, single = math.inf, math.inf
     for _ in range(_ROUNDS):
-        single = min(single, _timed(alone.train, batches.like(1, count)))
+        single = min(single, _timed(alone.train, some))
         if stack is not None:
-            size = len(stack.models)
-            few = max(1, min(count, 2 * count // size))
-            fused = min(fused, _timed(stack.train, batches.like(len(models), few)) / size)
+            fused = min(fused, _timed(stack.train, all_models) / len(stack.models))
     found = Evidence(
         len(models),
         epochs,
@@ -165,9 +165,9 @@ def _started(trainer: Stack | Alone, chunk: Chunk) -> tuple[float, int]:
     return time.perf_counter() - begin, taken
 
 
-def _count(alone: Alone, batches: Batches) -> int:
-    """How many steps of one model take long enough to be measured."""
-    seconds = max(_timed(alone.train, batches.like(1, 2)), 1e-6)
+def _count(trainer: Stack | Alone, batches: Batches, models: int) -> int:
+    """How many steps take long enough for what a call costs not to count."""
+    seconds = max(_timed(trainer.train, batches.like(models, 2)), 1e-6)
     return max(2, min(_STEPS, math.ceil(_LEAST / seconds)))
 
 
