@@ -83,10 +83,14 @@ def chosen(models: Sequence[Any], batches: Batches, epochs: int = 1) -> tuple[Gr
     alone.build(batches.like(1))
     kept = [(one, one.numpy()) for one in _variables(models[0])]
     try:
-        return _chosen(models, batches, epochs, alone)
+        stack, found = _measured(models, batches, epochs, alone)
     finally:
         for variable, value in kept:
             variable.assign(value)
+    if stack is None or found.choice == "serial":
+        return serial(models), found
+    stack.restart()
+    return _with_others(stack, models, batches), found
 
 
 def probe(models: Sequence[Any], batches: Batches, epochs: int = 1) -> Evidence:
@@ -94,9 +98,10 @@ def probe(models: Sequence[Any], batches: Batches, epochs: int = 1) -> Evidence:
     return chosen(models, batches, epochs)[1]
 
 
-def _chosen(
+def _measured(
     models: Sequence[Any], batches: Batches, epochs: int, alone: Alone
-) -> tuple[Group, Evidence]:
+) -> tuple[Stack | None, Evidence]:
+    """The stack that was timed, and what was found; model and stack have taken steps."""
     limit = memory.limit()
     free = None if limit is None else int(_OF_LIMIT * limit) - memory.in_use()
     start, taken = _started(alone, batches.like(1))
@@ -124,10 +129,7 @@ def _chosen(
         limit,
         why,
     )
-    if stack is None or found.choice == "serial":
-        return serial(models), found
-    stack.restart()
-    return _with_others(stack, models, batches), found
+    return stack, found
 
 
 def _stack(models: Sequence[Any], batches: Batches, most: int) -> tuple[Stack | None, int, str]:
