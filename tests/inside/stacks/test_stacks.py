@@ -289,9 +289,10 @@ def test_a_probe_changes_no_model_and_gives_a_trainer() -> None:
     assert evidence.fused is not None
     trainer.train_epoch(batches())
     trainer.write_back()
-    alone = mlp(**TRIALS[2])
-    fitted(alone, epochs=1)
-    assert difference(trials[2], alone) < 1e-5
+    for place in (0, 2):  # The first is the one that was timed by itself.
+        alone = mlp(**TRIALS[place])
+        fitted(alone, epochs=1)
+        assert difference(trials[place], alone) < 1e-5
 
 
 def test_architectures_differ_by_shapes_and_kinds_and_not_by_numbers() -> None:
