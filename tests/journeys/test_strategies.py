@@ -55,7 +55,7 @@ def largest(one, other):
     return max(float(np.max(np.abs(np.subtract(a, b)))) for a, b in zip(one, other, strict=True))
 
 
-inside = importlib.import_module(f"{training._inside()}.training.micro_batches")
+inside = importlib.import_module(f"{training.inside_package()}.training.micro_batches")
 plain = {"batch_size": 16, "epochs": 2, "shuffle": False, "verbose": 0}
 trainings = [(dense, (x, y), 3), (dense, (x, y), 16), (masked, (words, words % 5), 3)]
 for build, data, part in trainings[: int(sys.argv[2])]:
