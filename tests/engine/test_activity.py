@@ -1,9 +1,17 @@
 """What an engine counts of a model: each request once, in samples that end when they should."""
 
+import contextlib
+import json
+import time
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from sublet.engine.activity import Activity, quantile
 from sublet.engine.requests import BatchKind, Part, Request
+from sublet.engine.scheduler import Scheduler
+from sublet.serving.metrics import Row
 
 KIND = BatchKind("serving_default")
 
@@ -73,3 +81,22 @@ def test_quantiles_lie_where_the_requests_are() -> None:
     assert 0.0005 < quantile(counts, 0.5) <= 0.001024
     assert 0.5 < quantile(counts, 0.99) <= 1.05
     assert quantile([0] * 64, 0.99) == 0.0
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_what_an_engine_reports_of_a_version_is_understood_before_and_after_its_first_sample(
+    sampled: bool,
+) -> None:
+    then, activity = time.monotonic() - 15, Activity()
+    if sampled:
+        activity.note([part(then - 0.002, then - 0.001)], 1, 0.001, then)
+    figures = dict.fromkeys(("rows", "running", "requests", "batches"), 0)
+    queue = SimpleNamespace(model="m", version=1, present=True, activity=activity, **figures)
+    scheduler: Any = SimpleNamespace(
+        store=SimpleNamespace(statistics=list),
+        _lock=contextlib.nullcontext(),
+        _queue=SimpleNamespace(queues={("m", 1): queue}),
+    )
+    (report,) = json.loads(json.dumps(Scheduler.models(scheduler)))
+    latest = Row.read(report, "engine", "cpu").latest
+    assert (latest is not None and latest.requests == 1) == sampled

@@ -257,7 +257,7 @@ class Scheduler:
                     "requests": queue.requests,
                     "batches": queue.batches,
                     "activity": queue.activity.report(),
-                    "latest": queue.activity.latest(now),
+                    "latest": one._asdict() if (one := queue.activity.latest(now)) else None,
                 }
                 for key, queue in self._queue.queues.items()
             ]
