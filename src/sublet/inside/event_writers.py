@@ -58,7 +58,7 @@ def _watch_class(module: Any) -> None:
         note(logdir)
         original(self, logdir, *args, **kwargs)
 
-    init._sublet = True  # type: ignore[attr-defined]
+    init._sublet = True  # type: ignore[attr-defined]  # Functions have no such attribute.
     writer.__init__ = init
 
 
