@@ -41,7 +41,7 @@ class Dependencies:
                 )
 
     def unmet(self, job: Job) -> tuple[int, ...]:
-        """Those that have not ended yet."""
+        """The jobs it waits for that have not ended yet."""
         spec = job.spec
         if not spec.after and not spec.after_ok:
             return ()

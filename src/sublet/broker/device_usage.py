@@ -241,7 +241,7 @@ class DeviceUsage:
             self._strangers.lease_ended(one.device, one.charge, now)
 
     def forget(self, job: Job) -> None:
-        """The job's current attempt is over."""
+        """Stop counting the job's current attempt, which is over."""
         self.samples.pop(job.attempt_id, None)
         self.processes.pop(job.attempt_id, None)
         self.expected_ends.pop(job.id, None)

@@ -28,7 +28,7 @@ def use_json(file: Path) -> None:
 
 
 def is_json() -> bool:
-    """Whether `record` writes anything."""
+    """Whether the log is written as JSON; `record` writes nothing otherwise."""
     return _file is not None
 
 

@@ -31,7 +31,7 @@ class Notifications:
     _home: Home
 
     def note(self, job: Job) -> None:
-        """This job has finished."""
+        """Note that this job has finished, so that its user is told."""
         if job.spec.notify:
             self._work.after_commit(NotifyUser(job))
 

@@ -38,7 +38,7 @@ class Ports:
         return number in self._held
 
     def close(self) -> None:
-        """Let all ports go."""
+        """Give up all ports that are held."""
         for number in list(self._held):
             self.release(number)
 

@@ -89,7 +89,7 @@ class _DeviceHistory:
         deque(self._ages[-1].outgrown(now), maxlen=0)
 
     def samples(self) -> Iterator[_Sample]:
-        """All of them, oldest first."""
+        """All samples, oldest first."""
         for age in reversed(self._ages):
             yield from age.samples
 
@@ -113,7 +113,7 @@ class UsageHistory:
             self._forget_names()
 
     def note(self, event: LeaseEventRow) -> None:
-        """Something has happened to a lease."""
+        """Add an event: something has happened to a lease."""
         for events in (self._events, self._faults):
             while events and events[-1].at > event.at:
                 events.pop()
@@ -132,7 +132,7 @@ class UsageHistory:
         return tuple(dropwhile(lambda event: event.at <= since, events))
 
     def names(self, numbers: Iterable[int]) -> dict[int, str]:
-        """What these jobs are called."""
+        """The names of these jobs."""
         return {number: self._names[number] for number in numbers if number in self._names}
 
     def _forget_names(self) -> None:

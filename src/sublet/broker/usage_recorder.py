@@ -51,7 +51,7 @@ class UsageRecorder:
         self._look_soon()
 
     def note(self, changed: Iterable[int]) -> None:
-        """These jobs have changed."""
+        """Note which leases these changed jobs have got, lost or resized."""
         for number in changed:
             job = self._state.get(number)
             if job is not None and (job.lease is not None or number in self._held):
@@ -59,7 +59,7 @@ class UsageRecorder:
                 self._look_soon()
 
     def finished(self, job: Job) -> None:
-        """This job has finished."""
+        """Record how a job that had a lease has finished."""
         held = self._held.pop(job.id, None)
         if held is not None and isinstance(job.state, Finished):
             self._ended(job, *held, job.state.outcome)

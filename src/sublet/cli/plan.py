@@ -64,7 +64,7 @@ def command(
 
 
 def lines(planned: TrainingPlan, ceiling: int, name: str, command: str) -> list[str]:
-    """The plan in words."""
+    """The plan as lines for a terminal."""
     out = [
         f"{name}: batches of {planned.batch}; whole, they need about {format_bytes(planned.whole)}"
     ]

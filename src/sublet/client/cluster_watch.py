@@ -75,7 +75,7 @@ class _Round:
     stopped: dict[int, float] = field(default_factory=dict)
 
     def tell(self, what: str, job: int = 0) -> bool:
-        """Whether this was not said before."""
+        """Whether this is said for the first time."""
         new = (what, job) not in self.told
         self.told.add((what, job))
         return new

@@ -216,7 +216,7 @@ class ProfileRecorder:
             profile_order.withdraw(attempt, order)
 
     def _give_up(self, folder: Path) -> None:
-        """Leave nothing behind."""
+        """Remove the files of a profile that came to nothing."""
         if hasattr(self, "_parts"):
             shutil.rmtree(self._parts.directory, ignore_errors=True)
         if self._logdir is None:

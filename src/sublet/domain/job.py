@@ -99,7 +99,7 @@ class Gang(Struct, frozen=True):
 
     @property
     def role(self) -> Role:
-        """What this job does in it."""
+        """The part of this job in the cluster: chief, worker, ps or evaluator."""
         return self.tasks[self.at][0]
 
     @property
@@ -114,7 +114,7 @@ class Gang(Struct, frozen=True):
 
     @property
     def numbers(self) -> range:
-        """The numbers of its jobs."""
+        """The numbers of all jobs of the gang."""
         return range(self.first, self.first + sum(count for _, count in self.roles))
 
 

@@ -121,7 +121,7 @@ class Activity:
 
 
 class _Period:
-    """Samples of one length."""
+    """Samples that each stand for the same length of time."""
 
     def __init__(self, seconds: float, most: int) -> None:
         self.samples: deque[Sample] = deque(maxlen=most)

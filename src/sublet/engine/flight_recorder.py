@@ -16,7 +16,7 @@ LARGEST = 0xFFFF  # The largest number of a model.
 
 
 def blank() -> memoryview:
-    """A recorder that nobody reads."""
+    """A recorder in memory of its own, for engines without an owner that reads it."""
     return memoryview(bytearray(_SIZE)).cast("H")
 
 

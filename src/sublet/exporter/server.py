@@ -88,7 +88,7 @@ class MetricsServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """Answers the requests of one connection."""
 
     server: MetricsServer
     timeout = _IDLE

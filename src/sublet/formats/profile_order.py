@@ -85,7 +85,7 @@ def place(directory: str, order: ProfileOrder) -> int | None:
 
 
 def withdraw(directory: str, order: ProfileOrder) -> None:
-    """Take an order back."""
+    """Withdraw an order; does nothing if its file is gone."""
     with contextlib.suppress(OSError):
         os.unlink(_path(directory, order))
 

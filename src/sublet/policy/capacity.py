@@ -52,7 +52,7 @@ class Capacity(Struct, frozen=True):
 
     @property
     def standing(self) -> int:
-        """What the nurseries hold."""
+        """Bytes that the nurseries hold on this device."""
         return sum(one.holds for one in self.nurseries)
 
     @property

@@ -34,7 +34,7 @@ class Terminal:
         self._shown = ""
 
     def show(self, content: "RenderableType") -> None:
-        """Replace the line."""
+        """Show this line in place of the last one."""
         columns, rows = os.get_terminal_size(self._descriptor)
         if rows < _SMALLEST or not (self._rows or _drawing.acquire(blocking=False)):
             return
@@ -79,7 +79,7 @@ class Notebook:
         self._handle: Any = None
 
     def show(self, content: "RenderableType") -> None:
-        """Replace the line."""
+        """Show this line in place of the last one."""
         self.put(_html(content))
 
     def close(self, last: "RenderableType | None") -> None:

@@ -89,7 +89,7 @@ def details(row: JobRow, now: float, width: int) -> str:
 
 
 def details_html(row: JobRow, now: float) -> str:
-    """The same for a notebook."""
+    """The details of a job, as HTML for a notebook."""
     columns = (Column(f"#{row.id}"), Column(plain(row.name)))
     return to_html(columns, list(_facts(row, now)))
 

@@ -52,7 +52,7 @@ def draw(snapshot: Snapshot, now: float, width: int) -> list[tuple[str, Tone]]:
 
 
 def draw_html(snapshot: Snapshot, now: float) -> str:
-    """The same for a notebook."""
+    """The tables of `draw`, as HTML for a notebook."""
     parts = [to_html(_DEVICE_COLUMNS, [_device(row) for row in snapshot.devices])]
     if snapshot.leases:
         parts.append(to_html(_LEASE_COLUMNS, _leases(snapshot, now)))
@@ -61,7 +61,7 @@ def draw_html(snapshot: Snapshot, now: float) -> str:
 
 
 def _notes(snapshot: Snapshot, now: float) -> Iterator[tuple[str, Tone]]:
-    """What is said below the tables."""
+    """The lines below the tables."""
     for device in snapshot.devices:
         if device.fault:
             yield plain(f"{device.device.id} cannot be used: {device.fault}"), "error"

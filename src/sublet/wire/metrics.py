@@ -49,7 +49,7 @@ class Counts(Struct):
 
     @classmethod
     def none(cls) -> "Counts":
-        """Nothing has happened."""
+        """The counters of a broker to which nothing has happened."""
         return cls(Spread.of(WAIT_BOUNDS))
 
 

@@ -189,7 +189,7 @@ class Nurseries:
         )
 
     def standing(self) -> tuple[domain.Nursery, ...]:
-        """Those that hold memory."""
+        """The nurseries that hold main memory, or will when they are warm."""
         return tuple(
             domain.Nursery(
                 nursery.pid,

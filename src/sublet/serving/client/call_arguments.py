@@ -22,7 +22,7 @@ class Signatures(Struct, frozen=True):
 
     @classmethod
     def read(cls, described: Any) -> "Signatures":
-        """From an engine's answer."""
+        """Read all signatures from an engine's answer."""
         return cls(convert(described, dict[str, Signature]))
 
     def find(self, name: str | None) -> str:

@@ -50,7 +50,7 @@ class _Replica(Struct, frozen=True):
 
 
 class Replicas:
-    """Used in one event loop."""
+    """Brings versions to engines and takes them away; used in one event loop."""
 
     def __init__(
         self,
@@ -298,7 +298,7 @@ class Replicas:
     def _fail(
         self, key: Key, directory: ModelDirectory, error: SubletError, again: bool = True
     ) -> None:
-        """No engine can have this version."""
+        """Note that no engine can hold this version, and why."""
         self._replicas.pop(key, None)
         code = Code(error.code) if isinstance(error, ServingError) else Code.UNAVAILABLE
         self._failures.failed(key, directory.mark, time.monotonic(), again)

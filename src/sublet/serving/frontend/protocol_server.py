@@ -49,7 +49,7 @@ class ClientConnection(asyncio.BaseProtocol):
         raise NotImplementedError
 
     def abort(self) -> None:
-        """End at once."""
+        """Close the connection at once, whatever is in flight."""
         self._transport.abort()
 
     def pause_writing(self) -> None:

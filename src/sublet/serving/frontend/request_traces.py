@@ -96,7 +96,7 @@ class RequestTraces:
         return self._propagator.extract({"traceparent": header.decode("latin-1")})
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the traces that are left, and stop."""
         self._provider.shutdown()
 
 

@@ -38,7 +38,7 @@ class Region(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where an output goes."""
+    """The region of shared memory that an output is written to."""
 
     region: Region
     at: int  # In the file.

@@ -27,7 +27,7 @@ class Setting(Struct, frozen=True):
         return powers(self.largest) if self.padded else ()
 
     def options(self) -> dict[str, Any]:
-        """As an engine reads them."""
+        """The setting as an engine's options."""
         if self == Setting():
             return {}
         options: dict[str, Any] = {
@@ -37,7 +37,7 @@ class Setting(Struct, frozen=True):
         return options | ({"allowed_batch_sizes": list(self.sizes)} if self.padded else {})
 
     def text(self, notes: Sequence[str] = ()) -> str:
-        """As TensorFlow Serving's text proto."""
+        """The setting as a batching file of TensorFlow Serving (text proto)."""
         numbers = {name: one for name, one in self.options().items() if isinstance(one, int)}
         lines = [f"# {note}" for note in notes]
         lines += [f"{name} {{ value: {value} }}" for name, value in numbers.items()]

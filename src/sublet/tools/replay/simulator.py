@@ -45,7 +45,7 @@ class SimulatedRun(Struct, frozen=True):
 
 
 class Replayed(Struct, frozen=True):
-    """What happened to all of them."""
+    """What happened to all jobs of a replay."""
 
     runs: tuple[SimulatedRun, ...]
     memory: float
@@ -55,7 +55,7 @@ class Replayed(Struct, frozen=True):
 
 
 class _Device:
-    """Work done on one device."""
+    """One device, and the work that was done on it."""
 
     def __init__(self) -> None:
         self.at = 0.0

@@ -132,7 +132,7 @@ MOST_FRAMES = 64  # Of one block; each costs the same, also an empty one.
 
 
 class Block(NamedTuple):
-    """Headers that are complete."""
+    """A block of headers that is complete."""
 
     stream: int
     ended: bool
