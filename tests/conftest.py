@@ -22,11 +22,12 @@ pytest_plugins = ["support.flaky"]
 settings.register_profile("sublet", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("sublet")
 
-# A shell starts what runs in its background with these ignored, and children inherit that: then no
-# Ctrl-C would reach a program.
+# A shell starts what runs in its background with the first two ignored, and nohup does so with the
+# third. Children inherit that: then no Ctrl-C would reach a program.
 for _number, _usual in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGHUP, signal.SIG_DFL),
 ):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _usual)
