@@ -12,6 +12,7 @@ from sublet.cli.job_numbers import read_indexes, read_number, read_numbers
 from sublet.client import jobs
 from sublet.errors import BadRequest
 from sublet.wire.messages import Jobs
+from sublet.wire.rows import JobRow
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -115,3 +116,20 @@ def test_what_is_too_long_is_not_said_to_be_unreadable() -> None:
         read_numbers(("1-200000",))
     with pytest.raises(BadRequest, match="more than 100000 jobs"):
         read_indexes("1-200000")
+
+
+def test_a_name_means_the_newest_job_where_one_is_looked_at_and_is_refused_elsewhere() -> None:
+    def row(number: int, state: str, array: int | None = None) -> JobRow:
+        return JobRow(number, "cnn", state, "", 0, 1, "", "normal", "guaranteed", "", array=array)
+
+    ended = [row(3, "finished"), row(7, "finished"), row(5, "finished")]
+    named = mock.Mock(return_value=Jobs(tuple(ended)))
+    with mock.patch.object(jobs, "listing", named):
+        assert read_number("cnn") == 7
+        with pytest.raises(BadRequest, match="3 jobs are named 'cnn'"):
+            read_numbers(("cnn",))
+        named.return_value = Jobs((*ended, row(2, "running")))
+        assert read_number("cnn") == 2
+        named.return_value = Jobs((*ended, row(8, "finished", 8), row(9, "finished", 8)))
+        with pytest.raises(BadRequest, match="more than one job"):
+            read_number("cnn")

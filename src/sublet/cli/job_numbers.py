@@ -1,11 +1,15 @@
 """Job numbers on a command line, such as `13 14 20-25`, and their completion in a shell."""
 
 import contextlib
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
 from sublet.errors import BadRequest, SubletError
+
+if TYPE_CHECKING:
+    from sublet.wire.rows import JobRow
 
 _MOST = 100_000
 _SHOWN = 5
@@ -36,10 +40,17 @@ def read_numbers(words: tuple[str, ...], option: str = "") -> tuple[int, ...]:
 
 
 def _called(name: str, option: str) -> list[int]:
-    """The job of this name, or all elements of an array of this name.
+    """The job of this name, or all elements of an array of this name; of several none is chosen."""
+    alike = _alike(name, option)
+    if len({_whole(row) for row in alike}) > 1:
+        numbers = ", ".join(f"#{row.id}" for row in alike[:_SHOWN])
+        more = f" and {len(alike) - _SHOWN} more" if len(alike) > _SHOWN else ""
+        raise BadRequest(f"{len(alike)} jobs are named {name!r}: {numbers}{more}.", _EXAMPLE)
+    return [row.id for row in alike]
 
-    Live jobs come first; of several jobs with the same name none is chosen.
-    """
+
+def _alike(name: str, option: str) -> "list[JobRow]":
+    """The jobs of this name; only live ones, if there are any."""
     from sublet.client.jobs import listing
 
     alike = [
@@ -47,19 +58,25 @@ def _called(name: str, option: str) -> list[int]:
         for row in listing((), _LISTED, _LISTED).rows
         if name in (row.name, row.name.partition("[")[0])
     ]
-    alike = [row for row in alike if row.state != "finished"] or alike
     if not alike:
         raise BadRequest(f"{option}{name!r} is neither a job number nor a job's name.", _EXAMPLE)
-    if len({row.gang or (row.id if row.array is None else -row.array) for row in alike}) > 1:
-        numbers = ", ".join(f"#{row.id}" for row in alike[:_SHOWN])
-        more = f" and {len(alike) - _SHOWN} more" if len(alike) > _SHOWN else ""
-        raise BadRequest(f"{len(alike)} jobs are named {name!r}: {numbers}{more}.", _EXAMPLE)
-    return [row.id for row in alike]
+    return [row for row in alike if row.state != "finished"] or alike
+
+
+def _whole(row: "JobRow") -> object:
+    """What stands for the array or gang that the job belongs to, or for the job itself."""
+    return row.gang or (row.id if row.array is None else -row.array)
 
 
 def read_number(word: str) -> int:
-    """The one job that this word names."""
-    numbers = read_numbers((word,))
+    """The one job to look at: a number, or the newest job of this name, a live one if there is."""
+    parts = word.replace(",", " ").split()
+    if len(parts) != 1 or _is_number(parts[0].removeprefix("#").partition("-")[0]):
+        numbers = read_numbers((word,))
+    else:
+        alike = _alike(parts[0], "")
+        newest = _whole(max(alike, key=lambda row: row.id))
+        numbers = tuple(row.id for row in alike if _whole(row) == newest)
     if len(numbers) != 1:
         raise BadRequest(f"{word!r} is more than one job.", "Write one number, such as 13.")
     return numbers[0]
