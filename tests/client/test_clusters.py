@@ -1,15 +1,11 @@
-"""What a command sees of a cluster: lines of its tasks, and who does not come."""
+"""What a command sees of a cluster: the lines of its tasks, and its exit code."""
 
-import os
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from sublet.client import cluster_watch
 from sublet.client.cluster_logs import TaskLog
-from sublet.client.cluster_watch import ClusterWatch, culprits
 from sublet.client.jobs import exit_code, first_failure
-from sublet.keeper import held_port
 from sublet.wire.rows import JobRow
 
 ROW = JobRow(3, "train.py", "running", "", 0.0, 1, "3.1", "normal", "guaranteed", "grow",
@@ -31,57 +27,6 @@ def test_lines_come_whole_and_of_a_progress_bar_the_last_state(tmp_path: Path) -
     assert list(log.read()) == ["again"]
     assert list(log.last) == ["again"]
     assert list(log.close()) == []
-
-
-def test_the_task_that_does_not_wait_inside_tensorflow_is_the_one_that_hangs() -> None:
-    waits = [
-        "Current thread 0x7f (most recent call first):",
-        '  File "/venv/tensorflow/python/eager/execute.py", line 53 in quick_execute',
-    ]
-    hangs = [
-        "step 3",
-        "Current thread 0x7f (most recent call first):",
-        '  File "/home/someone/train.py", line 34 in load',
-    ]
-    assert culprits({3: waits, 4: hangs}) == {4: 'File "/home/someone/train.py", line 34 in load'}
-    assert culprits({3: waits, 4: waits}) == {}
-    assert culprits({3: hangs, 4: hangs}) == {}
-    assert culprits({3: [], 4: []}) == {}
-
-
-def test_who_has_not_opened_its_port_is_named_once_when_the_others_have() -> None:
-    pid = os.getpid()
-    held = held_port.hold()
-    port = held_port.number(held)
-    with held_port.hold() as missing:
-        rows = [
-            replace(ROW, pid=pid, port=port),
-            replace(ROW, id=4, role_index=1, pid=pid, port=held_port.number(missing)),
-        ]
-        watch = ClusterWatch(patience=10.0)
-        held.listen()
-        assert list(watch.look(rows, 0.0, moved=True)) == []
-        assert list(watch.look(rows, 9.0, moved=True)) == []
-        (told,) = watch.look(rows, 10.0, moved=True)
-        assert told.startswith("worker 1 (#4) has not opened its port 127.0.0.1:")
-        assert list(watch.look(rows, 30.0, moved=True)) == []
-        ended = [replace(row, state="finished", cause="exited", code=0) for row in rows]
-        assert [row.id for row in watch.unused(ended)] == [4]
-    held.close()
-
-
-def test_where_nobody_opens_a_port_the_program_is_doubted() -> None:
-    with held_port.hold() as held:
-        rows = [replace(ROW, pid=os.getpid(), port=held_port.number(held))]
-        watch = ClusterWatch(patience=10.0)
-        assert list(watch.look(rows, 0.0, moved=True)) == []
-        (told,) = watch.look(rows, 11.0, moved=True)
-        assert "no task has opened its port" in told
-
-
-def test_a_process_that_does_not_listen_for_it_is_not_asked_for_its_stacks() -> None:
-    """The signal would end it."""
-    assert not cluster_watch.ask_for_stacks(os.getpid())
 
 
 def test_the_exit_code_of_a_cluster_is_that_of_the_first_failure() -> None:

@@ -203,6 +203,28 @@ def test_a_program_that_ignores_tf_config_is_told_so(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.slow
+def test_what_is_wrong_with_a_detached_cluster_is_in_ps_and_in_its_logs(sandbox: Sandbox) -> None:
+    """Who is missing is named while it is, and afterwards who took no part."""
+    sandbox.environ["MISSING"] = "1"
+    sandbox.write("serve.py", SERVE)
+    words = ("launch", "--workers", "2", "--stall", "1s", "--detach", "--json", "serve.py")
+    first, second = json.loads(sandbox.sublet(*words, check=True).stdout)["ids"]
+
+    def found() -> list[str]:
+        return [row["reason"] for row in rows(sandbox, first)]
+
+    wait_for(lambda: "has not opened its port" in found()[1], "a finding in ps")
+    assert not found()[0]
+    logs = sandbox.sublet("logs", str(first))
+    assert re.search(rf"worker 1 \(#{second}\) has not opened its port", logs.stderr)
+    wait_for(lambda: "wait_for_go" in sandbox.sublet("logs", str(second)).stdout, "its stacks")
+    sandbox.write("go", "")
+    assert sandbox.sublet("wait", str(first)).returncode == 0
+    assert found()[0] == "done"
+    assert "was not seen to open its port" in found()[1]
+
+
+@pytest.mark.slow
 def test_a_detached_cluster_is_waited_for_and_restarted_as_one(sandbox: Sandbox) -> None:
     """Its exit code is that of the task that failed first, after all restarts."""
     sandbox.write(

@@ -9,6 +9,7 @@ is launched whose lease a later broker would not find.
 
 import contextlib
 import sqlite3
+from collections.abc import Collection
 
 from sublet.backends.backend import Backend
 from sublet.broker import event_log, log, takeover
@@ -30,6 +31,7 @@ from sublet.broker.effects import (
     SettleNested,
 )
 from sublet.broker.elastic_leases import ElasticLeases
+from sublet.broker.gang_watch import GangWatch
 from sublet.broker.gangs import Gangs
 from sublet.broker.job_clients import JobClients
 from sublet.broker.job_control import JobControl
@@ -102,7 +104,8 @@ class Broker:
             (recently_ended.note, self.recorder.finished, self.notifications.note),
         )
         ports = Ports()
-        self.gangs = Gangs(self.work, self.control, ports, clock, reactor)
+        self.gang_watch = GangWatch(self.state, clock, reactor, home.logs, self._tell)
+        self.gangs = Gangs(self.work, self.control, ports, self.gang_watch, clock, reactor)
         self.attempts = Attempts(
             self.work,
             backend,
@@ -154,6 +157,7 @@ class Broker:
             home,
             recently_ended,
             lacking,
+            self.gang_watch.findings,
         )
         self.feed = SnapshotFeed(self.snapshots, self.work, clock, reactor)
         self.requests = Requests(
@@ -185,6 +189,7 @@ class Broker:
         )
         takeover.take_over(self.work, backend, self.control, usage, self.queue, reactor)
         self.gangs.adopt()
+        self.gang_watch.adopt()
         self.nested_leases.adopt()
         self.elastic_leases.adopt()
         self.recorder.adopt()
@@ -226,12 +231,17 @@ class Broker:
             if not self.commit():
                 self.reactor.call_later(_RETRY_COMMIT, self._look_again)
                 break
-            self.subscriptions.publish(changed, self.snapshots.row)
-            self.feed.note(changed)
+            self._tell(changed)
+            self.gang_watch.note(changed)
             self.recorder.note(changed)
             self.elastic_leases.note(changed)
             self.attempts.hold_opportunistic()
         self._schedule_chores()
+
+    def _tell(self, changed: Collection[int]) -> None:
+        """Tell those who watch these jobs how they are now."""
+        self.subscriptions.publish(changed, self.snapshots.row)
+        self.feed.note(changed)
 
     def commit(self) -> bool:
         """Commit what is new and perform what follows; False if the disk does not take it."""

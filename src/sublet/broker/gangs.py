@@ -13,11 +13,12 @@ from msgspec.structs import replace
 
 from sublet.broker.effects import Launch
 from sublet.broker.events import Granted, Reopened
+from sublet.broker.gang_watch import GangWatch
 from sublet.broker.job_control import JobControl
 from sublet.broker.ports import Ports
 from sublet.broker.unit_of_work import UnitOfWork
 from sublet.clock import Clock
-from sublet.domain.job import Again, Finished, Gang, Job, Outcome, Starting, Waiting
+from sublet.domain.job import PORT_UNSEEN, Again, Finished, Gang, Job, Outcome, Starting, Waiting
 from sublet.keeper import process_tree
 from sublet.policy import gangs, retry
 from sublet.policy.gangs import TaskProgress
@@ -35,6 +36,7 @@ class Gangs:
     _work: UnitOfWork
     _control: JobControl
     _ports: Ports
+    _watch: GangWatch
     _clock: Clock
     _reactor: Reactor
 
@@ -65,14 +67,16 @@ class Gangs:
         for gang in changed.values():
             self._settle(gang)
 
-    @staticmethod
-    def judge(job: Job, outcome: Outcome) -> Outcome:
+    def judge(self, job: Job, outcome: Outcome) -> Outcome:
         """How a task has ended: one that was ended because its cluster is done has not failed,
-        whatever it made of that."""
+        whatever it made of that. Of one that has ended well it is noted if it did so alone."""
         held = job.holds
-        if held is None or held.stopping != DONE:
-            return outcome
-        return replace(outcome, cause="stopped", code=0, message=DONE)
+        if held is not None and held.stopping == DONE:
+            return replace(outcome, cause="stopped", code=0, message=DONE)
+        well = outcome.cause == "exited" and outcome.code == 0
+        if well and not self._watch.was_seen(job):
+            return replace(outcome, message=PORT_UNSEEN)
+        return outcome
 
     def terms(self, job: Job, outcome: Outcome, own: Again | None) -> Again | None:
         """The terms on which a task that has ended is tried again; `own` are those that it would

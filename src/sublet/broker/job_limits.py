@@ -55,9 +55,11 @@ def check(spec: JobSpec) -> None:
 
 
 def check_gang(
-    spec: JobSpec, roles: Sequence[tuple[Role, int]], owner: Process | None = None
+    spec: JobSpec, roles: Sequence[tuple[Role, int]], owner: Process | None, stall: float
 ) -> None:
     """Refuse a cluster that TensorFlow knows no use for, or that is no gang."""
+    if not 0 < stall < math.inf:
+        raise _refusal("cluster", "may stand still for some seconds")
     if owner is not None:
         _check_process(owner)
     counts = dict(roles)

@@ -219,10 +219,10 @@ class Requests:
 
     def _gang(self, spec: JobSpec, request: messages.Submit) -> list[Job]:
         """One job for each task of a cluster, if there could ever be room for all of them."""
-        job_limits.check_gang(spec, request.roles, request.owner)
+        job_limits.check_gang(spec, request.roles, request.owner, request.stall)
         if request.indexes:
             raise BadRequest("A cluster cannot be an array.", "Submit one for each index.")
-        gang = Gang(self._work.next_id, request.roles, 0, request.owner)
+        gang = Gang(self._work.next_id, request.roles, 0, request.owner, request.stall)
         specs = []
         for at, (role, index) in enumerate(gang.tasks):
             name, own = f"{spec.name}[{role} {index}]", msgspec.structs.replace(gang, at=at)

@@ -84,6 +84,8 @@ class Snapshots:
     _recently_ended: RecentlyEnded
     _lacking: Mapping[int, str]
     """What allocations wait for, by job."""
+    _findings: Mapping[int, str]
+    """What is wrong with tasks of clusters, by job."""
 
     def __post_init__(self) -> None:
         self._state = self._work.state
@@ -243,7 +245,7 @@ class Snapshots:
         )
 
     def _reason(self, job: Job, reasons: Reasons | None) -> str:
-        """What a job waits for, how it ended, or why it is being stopped."""
+        """What a job waits for, how it ended, why it is being stopped, or what is wrong with it."""
         match job.state:
             case Finished(outcome=outcome, lease=lease):
                 larger = self._estimator.suggest(job, lease, outcome, self._usage.capacities)
@@ -251,7 +253,8 @@ class Snapshots:
             case Paused(was=Waiting()):
                 return f"resume it with `sublet resume {job.id}`"
         if job.holds is not None:
-            return job.holds.stopping or self._lacking.get(job.id, "")
+            found = self._lacking.get(job.id) or self._findings.get(job.id, "")
+            return job.holds.stopping or found
         if reasons is not None:
             return reasons.why(queued_as(job))
         return _JUST_CAME if job.spec.gang is None or job.attempt == 1 else _WAITS_FOR_GANG

@@ -12,12 +12,11 @@ import click
 from sublet.cli import end_by, program_options
 from sublet.cli.foreground import run
 from sublet.cli.terminal_text import print_json, tell
-from sublet.client.cluster_follower import ClusterFollower
+from sublet.client.cluster_follower import ClusterFollower, title
 from sublet.client.cluster_logs import TaskLog
-from sublet.client.cluster_watch import title
 from sublet.client.jobs import act, first_failure, listing
 from sublet.client.launch import launch
-from sublet.domain.job import Role
+from sublet.domain.job import PORT_UNSEEN, Role
 from sublet.errors import BadRequest, SubletError
 from sublet.formats.lease_environment import LOGICAL
 from sublet.home import Home
@@ -26,8 +25,6 @@ from sublet.units import parse_seconds
 from sublet.wire.rows import JobRow
 
 _COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
-_PATIENCE = 60.0
-"""Seconds after which a cluster that stands still is looked into."""
 _SHOWN = 15
 """Lines of the task that failed first, shown at the end."""
 
@@ -69,7 +66,7 @@ _SHOWN = 15
 @click.option(
     "--stall",
     metavar="SPAN",
-    default=f"{_PATIENCE:.0f}s",
+    default="1min",
     show_default=True,
     help="Say which task is missing or hangs after this time, with its Python stacks.",
 )
@@ -118,10 +115,11 @@ def command(
                 f"In the queue: `{LOGICAL}={logical} sublet submit …`.",
             )
         return _rehearse(words, logical, memory, quiet, **options)
-    numbers = launch(words, tasks, memory, detach=detach, retries=max_restarts, **options)
+    options |= {"stall": patience, "retries": max_restarts}
+    numbers = launch(words, tasks, memory, detach=detach, **options)
     first = numbers[0]
     if not detach:
-        return follow(numbers, patience, quiet)
+        return follow(numbers, quiet)
     if as_json:
         print_json({"id": first, "ids": numbers})
     else:
@@ -137,10 +135,10 @@ def _rehearse(
     return run(words, memory, cpus=None if cpus is None else str(cpus), quiet=quiet, **options)
 
 
-def follow(numbers: tuple[int, ...], patience: float, quiet: bool = False, own: bool = True) -> int:
+def follow(numbers: tuple[int, ...], quiet: bool = False, own: bool = True) -> int:
     """Show a cluster until it ends; returns its exit code. If it is our own, Ctrl-C ends it."""
     screen = Screen(listing(numbers).rows, quiet)
-    follower = ClusterFollower(numbers, Home.find().logs, screen, patience)
+    follower = ClusterFollower(numbers, Home.find().logs, screen)
     with _cancelling(numbers if own else ()) as signals:
         rows = follower.run()
     if signals:
@@ -148,7 +146,7 @@ def follow(numbers: tuple[int, ...], patience: float, quiet: bool = False, own: 
     failed = first_failure(rows)
     if failed is None:
         if not quiet:
-            _say_unused(follower.unused(), rows)
+            _say_unused(rows)
         return 0
     screen.blame(failed, follower.last_lines(failed.id, _SHOWN))
     return failed.code or 1
@@ -157,7 +155,7 @@ def follow(numbers: tuple[int, ...], patience: float, quiet: bool = False, own: 
 def show_cluster(numbers: tuple[int, ...], follow_it: bool) -> int:
     """Show what the tasks of a cluster have written, and with `follow_it` all that comes."""
     if follow_it:
-        follow(numbers, _PATIENCE, own=False)
+        follow(numbers, own=False)
         return 0
     rows = listing(numbers).rows
     screen = Screen(rows)
@@ -165,6 +163,9 @@ def show_cluster(numbers: tuple[int, ...], follow_it: bool) -> int:
         log = TaskLog(Home.find().logs)
         for text in (*log.follow(row), *log.close()):
             screen.line(row, text)
+    for row in rows:
+        if row.state == "running" and row.reason:
+            screen.warns(f"{title(row)} {row.reason}")
     return 0
 
 
@@ -239,8 +240,9 @@ class Screen:
         sys.stderr.flush()
 
 
-def _say_unused(unused: list[JobRow], rows: list[JobRow]) -> None:
+def _say_unused(rows: list[JobRow]) -> None:
     """Say it if tasks did not take part in the cluster."""
+    unused = [row for row in rows if PORT_UNSEEN in row.reason]
     if len(unused) == sum(row.port is not None for row in rows):
         tell(
             "no task was seen to open its port: it seems that the program does not use TF_CONFIG, "

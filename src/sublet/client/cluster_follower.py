@@ -1,4 +1,4 @@
-"""Follows a cluster to its end: rows and lines of its tasks, and what is wrong with them."""
+"""Follows a cluster to its end: rows and lines of its tasks."""
 
 import time
 from collections.abc import Sequence
@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Protocol
 
 from sublet.client.cluster_logs import TaskLog
-from sublet.client.cluster_watch import ClusterWatch, culprits, title
 from sublet.client.jobs import JobWatcher
 from sublet.wire.rows import JobRow
 
 _EVERY = 0.1
 """Seconds between looks at what the tasks have written."""
-_LOOK = 0.5
-"""Seconds between looks at ports and processes, which cost more."""
-_DUMP = 1.0
-"""Seconds in which a task that was asked for its stacks writes them."""
+
+
+def title(row: JobRow) -> str:
+    """A task by its name, such as "worker 1 (#14)"."""
+    return f"{row.role} {row.role_index} (#{row.id})"
 
 
 class Listener(Protocol):
@@ -34,19 +34,13 @@ class Listener(Protocol):
 class ClusterFollower:
     """The tasks of one cluster, as far as they are known."""
 
-    def __init__(
-        self, numbers: Sequence[int], logs: Path, listener: Listener, patience: float
-    ) -> None:
-        """`patience`: seconds after which a cluster that stands still is looked into."""
+    def __init__(self, numbers: Sequence[int], logs: Path, listener: Listener) -> None:
         self.rows: dict[int, JobRow] = {}
         self._numbers = numbers
         self._listener = listener
         self._logs = {number: TaskLog(logs) for number in numbers}
-        self._watch = ClusterWatch(patience)
-        self._dump_due = 0.0
-        self._looked = 0.0
-        self._moved = False
-        """Whether there was output since the last look."""
+        self._told: set[tuple[int, str]] = set()
+        """What was said of the tasks, by attempt: once for all of which it is true."""
 
     def run(self) -> list[JobRow]:
         """Follow it until all tasks have finished."""
@@ -54,9 +48,8 @@ class ClusterFollower:
             while not self._over():
                 for row in watcher.changes(time.monotonic() + _EVERY):
                     self._take(row)
-                self._moved = self._show_lines() or self._moved
-                if time.monotonic() >= self._looked + _LOOK:
-                    self._look()
+                for number in self.rows:
+                    self._show(number)
         for number, log in self._logs.items():
             for text in log.close():
                 self._listener.line(self.rows[number], text)
@@ -65,10 +58,6 @@ class ClusterFollower:
     def last_lines(self, number: int, count: int) -> list[str]:
         """What a task wrote last."""
         return list(self._logs[number].last)[-count:]
-
-    def unused(self) -> list[JobRow]:
-        """Tasks that have ended well, and were never seen to open their ports."""
-        return self._watch.unused(self.rows.values())
 
     def _over(self) -> bool:
         known = [self.rows.get(number) for number in self._numbers]
@@ -83,30 +72,10 @@ class ClusterFollower:
             # What it wrote comes before what became of it.
             self._show(row.id)
             self._listener.changed(before, row)
+        if row.state == "running" and row.reason and (row.attempt, row.reason) not in self._told:
+            self._told.add((row.attempt, row.reason))
+            self._listener.warns(f"{title(row)} {row.reason}")
 
-    def _show_lines(self) -> bool:
-        """Show what all tasks have written; whether there was anything."""
-        return sum(self._show(number) for number in self.rows) > 0
-
-    def _show(self, number: int) -> bool:
-        lines = list(self._logs[number].read())
-        for text in lines:
+    def _show(self, number: int) -> None:
+        for text in self._logs[number].read():
             self._listener.line(self.rows[number], text)
-        return bool(lines)
-
-    def _look(self) -> None:
-        """See whether something is wrong with the tasks."""
-        if len(self.rows) < len(self._numbers):
-            return
-        now, moved, self._moved = time.monotonic(), self._moved, False
-        self._looked = now
-        for sentence in self._watch.look([self.rows[n] for n in self._numbers], now, moved):
-            self._listener.warns(sentence)
-            self._dump_due = now + _DUMP
-        if self._watch.asked and now >= self._dump_due:
-            stacks = {number: list(self._logs[number].last) for number in self._watch.asked}
-            self._watch.asked = set()
-            for number, frame in culprits(stacks).items():
-                self._listener.warns(
-                    f"{title(self.rows[number])} is at {frame}; the others wait in TensorFlow"
-                )

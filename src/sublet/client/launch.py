@@ -24,10 +24,12 @@ def launch(
     memory: str = "grow",
     *,
     detach: bool = False,
+    stall: float = 60.0,
     **options: Unpack[QueueOptions],
 ) -> tuple[int, ...]:
     """Put a cluster into the queue: `launch(["train.py"], {"worker": 2})`. Returns the numbers of
-    its jobs, in the order of the roles. It ends with this process, unless it is detached."""
+    its jobs, in the order of the roles. It ends with this process, unless it is detached. A task
+    that is missing or hangs for `stall` seconds is named by `sublet ps`."""
     roles = tuple((role, tasks[role]) for role in ROLES if tasks.get(role))
     _check(roles)
     options.setdefault("on_oom", "fail")
@@ -43,6 +45,7 @@ def launch(
         "token": os.urandom(16).hex(),
         "roles": roles,
         "owner": None if detach else this_process(),
+        "stall": stall,
         "protocol": PROTOCOL,
     }
     return ask(pack(tree), Queued).jobs

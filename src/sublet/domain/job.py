@@ -96,6 +96,8 @@ class Gang(Struct, frozen=True):
     """The place of this job among them."""
     client: Process | None = None
     """The gang ends when this process does; None if it waits and runs on its own."""
+    stall: float = 60.0
+    """Seconds that it may stand still before its tasks are looked into."""
 
     @property
     def role(self) -> Role:
@@ -117,6 +119,9 @@ class Gang(Struct, frozen=True):
         """The numbers of all jobs of the gang."""
         return range(self.first, self.first + sum(count for _, count in self.roles))
 
+
+PORT_UNSEEN = "it was not seen to open its port, and so to take part in its cluster"
+"""What is noted of a task that has ended well and alone."""
 
 Priority = Literal["high", "normal", "low"]
 Service = Literal["guaranteed", "opportunistic"]

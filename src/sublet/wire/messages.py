@@ -73,6 +73,8 @@ class Submit(_Request, frozen=True, tag="submit"):
     """For a tf.distribute cluster: how many tasks there are of each role, one job for each."""
     owner: Process | None = None
     """The cluster ends when this process does; None if it runs on its own."""
+    stall: float = 60.0
+    """Seconds that a cluster may stand still before its tasks are looked into."""
 
 
 class LeaseInProcess(_Request, frozen=True, tag="lodge"):

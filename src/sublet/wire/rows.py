@@ -159,7 +159,7 @@ class JobRow(Struct, frozen=True):
     state: str
     """waiting, starting, running, stopping, paused, or finished."""
     reason: str
-    """What it waits for, or how it ended."""
+    """What it waits for, how it ended, or what is wrong with it while it runs."""
     submitted: float
     attempt: int
     attempt_id: str = field(name="run")
