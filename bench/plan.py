@@ -1,11 +1,11 @@
-"""What a plan costs with many waiting jobs: the policy alone, without the broker."""
+"""What a plan costs with many waiting jobs, and on many nodes: the policy without the broker."""
 
 import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from bench import figures
+from bench import figures, replayed
 from bench.report import Bar, Result, Table
 from sublet.domain.device import Device
 from sublet.policy.admission import plan
@@ -39,11 +39,11 @@ def measure(quick: bool) -> Result:
     for size in SIZES[: 2 if quick else 3]:
         for name, seconds in _steps(size, 2 if quick else 7).items():
             samples[name][size] = seconds
-    return result(samples)
+    return result(samples, replayed.measure(quick))
 
 
-def result(samples: Samples) -> Result:
-    """The table and the bars for these samples."""
+def result(samples: Samples, ways: Mapping[str, replayed.Replayed]) -> Result:
+    """The tables and the bars for these samples."""
     sizes = list(next(iter(samples.values())))
     table = Table(
         "one plan, median",
@@ -76,7 +76,12 @@ def result(samples: Samples) -> Result:
             low, high = (max(1e-4, figures.median(samples[name][n])) for n in (least, most))
             title = f"{name}, {least:,} to {most:,} jobs"
             bars.append(Bar(title, high / low, round(allowed), "at most"))
-    return Result("plan", (table,), tuple(bars), samples)
+    return Result(
+        "plan",
+        (table, replayed.table(ways)),
+        (*bars, *replayed.bars(ways)),
+        {**samples, "replay": {way: of._asdict() for way, of in ways.items()}},
+    )
 
 
 def _steps(size: int, times: int) -> dict[str, list[float]]:

@@ -15,6 +15,7 @@ from bench import (
     parts,
     plan,
     processes,
+    replayed,
     report,
     rest,
     sizing,
@@ -84,7 +85,11 @@ RESULTS = (
         {
             name: {1_000: [0.0001], 10_000: [0.001], 100_000: [0.02]}
             for name in ("build", "plan", "nothing fits", "mixed", "passing", "all reasons")
-        }
+        },
+        {
+            way: replayed.Replayed(100_000, 200_000, 1e-4, 2e-3, 0.1, (9 << 20,) * 4, 0)
+            for way in replayed.WAYS
+        },
     ),
     sizing.result(
         {

@@ -5,6 +5,7 @@ import random
 from msgspec.structs import replace
 
 from sublet.policy.admission import Plan, Rules, plan
+from sublet.policy.capacities import Capacities
 from sublet.policy.capacity import Capacity, Holding, Service
 from sublet.policy.wait_queue import Candidate, Offer, Priority, WaitQueue
 from sublet.units import MiB
@@ -40,6 +41,8 @@ class World:
         self.devices = {name: device(name, size * MiB) for name, size in capacities.items()}
         self.holdings: dict[int, tuple[str, Holding]] = {}
         self.strangers = dict.fromkeys(capacities, 0)
+        self.kept = Capacities(few=0)
+        """What a planner keeps that never looks at all devices."""
         self.queue = WaitQueue()
         self.known: dict[int, Candidate] = {}
         self.finished: set[int] = set()
@@ -72,6 +75,9 @@ class World:
         capacities = self.capacities()
         made = plan(capacities, self.queue, self.now, self.rules)
         check_pure(made, capacities, self.queue, self.now, self.rules)
+        for capacity in capacities:
+            self.kept.put(capacity)
+        assert plan(self.kept, self.queue, self.now, self.rules) == made
         check_room(made, capacities)
         check_bound(made, capacities, self.queue, self.now, self.rules)
         check_preemption(made, capacities, self.queue)

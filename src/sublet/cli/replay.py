@@ -37,7 +37,10 @@ def _several(allowed: tuple[str, ...]) -> Callable[..., tuple[str, ...]]:
     "--cluster",
     help="Virtual cluster of the trace, or `all`. Default: the largest whose load is at most 2.",
 )
-@click.option("--devices", type=click.IntRange(1, 10_000), default=1, show_default=True)
+@click.option("--nodes", type=click.IntRange(1, 10_000), default=1, show_default=True)
+@click.option(
+    "--devices", type=click.IntRange(1, 10_000), default=1, show_default=True, help="On each node."
+)
 @click.option("--capacity", default="16GiB", show_default=True, help="Memory of each device.")
 @click.option(
     "--memory-seed",
@@ -74,6 +77,7 @@ def _several(allowed: tuple[str, ...]) -> Callable[..., tuple[str, ...]]:
 def command(
     trace: Path,
     cluster: str | None,
+    nodes: int,
     devices: int,
     capacity: str,
     memory_seed: int,
@@ -100,6 +104,7 @@ def command(
     if compress is not None and load is not None:
         raise click.UsageError("--compress and --load cannot both be given.")
     size = parse_bytes(capacity)
+    each, devices = devices, nodes * devices
     everything = traces.read(trace)
     rows, name = _chosen(everything, cluster, devices)
     left_out = sum(row.gpus > 1 and name in ("all", row.cluster) for row in everything)
@@ -122,6 +127,7 @@ def command(
         "cluster": name,
         "jobs": len(jobs),
         "left_out": left_out,
+        "nodes": nodes,
         "devices": devices,
         "capacity": size,
         "memory": "drawn" if rows[0].memory is None else "of the trace",
@@ -129,7 +135,7 @@ def command(
         "compress": factor,
         "load": natural * factor,
     }
-    title = _title(about)
+    title = _title(about, each)
     if plot is not None:
         load_options.write(plot, draw(figures, title))
     if as_json:
@@ -154,10 +160,12 @@ def _chosen(rows: "list[Row]", cluster: str | None, devices: int) -> "tuple[list
     return found[name], name
 
 
-def _title(about: dict[str, object]) -> str:
-    devices, cluster = about["devices"], about["cluster"]
+def _title(about: dict[str, object], each: int) -> str:
+    nodes, cluster = about["nodes"], about["cluster"]
     where = f", cluster {cluster}" if cluster else ""
-    on = "1 device" if devices == 1 else f"{devices} devices"
+    on = "1 device" if each == 1 else f"{each} devices"
+    if nodes != 1:
+        on = f"{nodes} nodes with {on} each"
     return f"{about['trace']}{where}: {about['jobs']} jobs on {on}, load {about['load']:.2f}"
 
 

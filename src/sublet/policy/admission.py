@@ -27,13 +27,15 @@ and from the front it starts when the leases that were on its device at `limit` 
 Pure: no I/O, no clock. The same capacities, queue and moment give the same plan.
 """
 
+import functools
 import heapq
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
 from sublet.domain.nursery import Nursery, least_recent
+from sublet.policy.capacities import Amounts, Capacities, members_of
 from sublet.policy.capacity import Capacity, Holding, Service
 from sublet.policy.groups import place
 from sublet.policy.sizing import Size
@@ -101,9 +103,15 @@ class Plan(Struct, frozen=True):
 
 
 def plan(
-    capacities: Iterable[Capacity], queue: WaitQueue, now: float, rules: Rules | None = None
+    capacities: Capacities | Iterable[Capacity],
+    queue: WaitQueue,
+    now: float,
+    rules: Rules | None = None,
 ) -> Plan:
-    """Decide for all that wait. Costs O((devices + grants) log waiting) where sizes are alike."""
+    """Decide for all that wait. Costs O(grants log waiting) where sizes are alike, and a copy of
+    one table of the devices if they come as `Capacities`."""
+    if not isinstance(capacities, Capacities):
+        capacities = Capacities(capacities)
     builder = _PlanBuilder(capacities, queue, now, rules or Rules())
     builder.keep_promises()
     builder.serve("guaranteed")
@@ -133,33 +141,25 @@ class _Reservation(Struct):
 class _PlanBuilder:
     """One plan in the making: what is left of each device as jobs are dealt with."""
 
-    def __init__(
-        self, capacities: Iterable[Capacity], queue: WaitQueue, now: float, rules: Rules
-    ) -> None:
-        # By name, so that the order of the input decides nothing.
-        self.capacities = {
-            capacity.device.id: capacity
-            for capacity in sorted(capacities, key=lambda r: r.device.id)
-        }
+    def __init__(self, capacities: Capacities, queue: WaitQueue, now: float, rules: Rules) -> None:
+        self.capacities = capacities
         self.queue = queue
         self.now = now
         self.rules = rules
-        self.free = {name: capacity.free for name, capacity in self.capacities.items()}
-        self.reachable = {name: capacity.reachable for name, capacity in self.capacities.items()}
-        self.coming = {name: capacity.coming for name, capacity in self.capacities.items()}
-        self.idle = {name: capacity.idle for name, capacity in self.capacities.items()}
-        self.company = {
-            name: len(capacity.holdings) + (capacity.strangers > 0)
-            for name, capacity in self.capacities.items()
-        }
+        self.free: Amounts = capacities.free.copy()
+        self.joined: dict[str, int] = {}
+        """How many have been granted a lease on these devices."""
+        # Of all other devices nothing is coming free.
+        self.yielding = sorted(capacities.yielding)
+        self.coming = {name: capacities[name].coming for name in self.yielding}
+        self.idle = {name: capacities[name].idle for name in self.yielding}
         self.victims: dict[str, list[Holding]] = {}
-        for name, capacity in self.capacities.items():
-            for one in capacity.holdings:
+        for name in self.yielding:
+            for one in capacities[name].holdings:
                 if one.service == "opportunistic" and not one.stopping:
                     self.victims.setdefault(name, []).append(one)
         for held in self.victims.values():
             held.sort(key=lambda one: (one.charge, one.job))
-        self.yielding = bool(self.victims) or any(self.coming.values()) or any(self.idle.values())
         self.reserved: dict[str, _Reservation] = {}
         self.grants: list[Grant] = []
         self.preempt: list[Preemption] = []
@@ -193,14 +193,15 @@ class _PlanBuilder:
                 continue
             if offer.charge <= self.free[name]:
                 self._grant(one, offer, name)
-            elif offer.charge <= self.free[name] + self.coming[name]:
+            elif offer.charge <= self._soon_free(name):
                 self.promised[one.job] = name
                 aside.append((one, name, *self._set_aside(one, offer, name, [])))
         for one, name, free, coming in aside:
             if self._fit(one):
                 del self.promised[one.job]
-                self.free[name] += free
-                self.coming[name] += coming
+                self.free.put(name, self.free[name] + free)
+                if coming:
+                    self.coming[name] += coming
 
     def serve(self, service: Service) -> None:
         """Deal with one class of service in the order of the queue.
@@ -234,29 +235,37 @@ class _PlanBuilder:
 
     def _reach(self, lane: Lane, fronts: set[tuple[str, ...]]) -> Reach:
         """More than this cannot be had in this lane now."""
-        names = [name for name in lane.devices if name in self.free]
         if lane.devices not in fronts:
-            return Reach(max((self.reachable[name] for name in names), default=-1))
-        yielding = self.yielding and lane.service == "guaranteed"
-        anybody = brief = -1
-        within = 0.0
-        for name in names:
-            most = self._could_be_free(name) if yielding else self.free[name]
-            most += sum(one.holds for one in self.idle[name])
+            most = self.capacities.reachable.most(lane.devices, _any)
+            return Reach(-1 if most is None else most[0])
+        members = members_of(lane.devices)
+        # Of those that are not looked at one by one below, nothing can be had but what is free.
+        most = self.free.most(lane.devices, self._is_unreserved)
+        anybody = -1 if most is None else most[0]
+        brief, within = -1, 0.0
+        for name in {*self.yielding, *self.reserved}:
+            if name not in members or name not in self.free:
+                continue
+            of_it = self.free[name]
+            if lane.service == "guaranteed":
+                of_it = self._could_be_free(name)
+            of_it += sum(one.holds for one in self.idle.get(name, ()))
             reserved = self.reserved.get(name)
             if reserved is None:
-                anybody = max(anybody, most)
+                anybody = max(anybody, of_it)
             elif reserved.until is not None:
-                anybody = max(anybody, min(most, reserved.spare))
-                brief, within = max(brief, most), max(within, reserved.until - self.now)
+                anybody = max(anybody, min(of_it, reserved.spare))
+                brief, within = max(brief, of_it), max(within, reserved.until - self.now)
         return Reach(anybody, brief, within)
 
+    def _is_unreserved(self, name: str) -> bool:
+        return name not in self.reserved
+
+    def _soon_free(self, name: str) -> int:
+        return self.free[name] + self.coming.get(name, 0)
+
     def _could_be_free(self, name: str) -> int:
-        return (
-            self.free[name]
-            + self.coming[name]
-            + sum(one.charge for one in self.victims.get(name, ()))
-        )
+        return self._soon_free(name) + sum(one.charge for one in self.victims.get(name, ()))
 
     def _serve(self, one: Candidate) -> bool:
         """Grant it, or make room for it; False if neither can be done."""
@@ -272,25 +281,40 @@ class _PlanBuilder:
         """Grant it where it leaves the least, or has the least company, if it fits anywhere."""
         if one.parts:
             return self._fit_group(one)
-        best: tuple[tuple[int, int], str, Offer] | None = None
+        best: tuple[tuple[int, int, str], Offer] | None = None
         for offer in one.offers:
-            for name in offer.devices:
-                left = self.free.get(name, -1) - offer.charge
-                if left < 0 or not self._open(one, offer, name):
-                    continue
-                rank = (0, left)  # The tightest fit.
-                if one.spread:
-                    rank = (self.company[name], -left)
-                if best is None or (rank, name) < best[:2]:
-                    best = (rank, name, offer)
+            rank = self._spread(one, offer) if one.spread else self._tightest(one, offer)
+            if rank is not None and (best is None or rank < best[0]):
+                best = (rank, offer)
         if best is None:
             return False
-        self._grant(one, best[2], best[1])
+        (_, _, name), offer = best
+        self._grant(one, offer, name)
         return True
+
+    def _tightest(self, one: Candidate, offer: Offer) -> tuple[int, int, str] | None:
+        """Where this offer leaves the least."""
+        found = self.free.tightest(
+            offer.devices, offer.charge, lambda name: self._open(one, offer, name)
+        )
+        return None if found is None else (0, found[0] - offer.charge, found[1])
+
+    def _spread(self, one: Candidate, offer: Offer) -> tuple[int, int, str] | None:
+        """Where the fewest others are, and of these the most is left. Looks at each device."""
+        ranks = (
+            (self._company(name), offer.charge - self.free[name], name)
+            for name in offer.devices
+            if max(0, offer.charge) <= self.free.get(name, -1) and self._open(one, offer, name)
+        )
+        return min(ranks, default=None)
+
+    def _company(self, name: str) -> int:
+        capacity = self.capacities[name]
+        return len(capacity.holdings) + (capacity.strangers > 0) + self.joined.get(name, 0)
 
     def _fit_group(self, group: Candidate) -> bool:
         """Grant all leases of a group, if there is room for all of them at once."""
-        left = {name: self._left(group, name) for name in self.free}
+        left = {name: self._left(group, name) for name in group.devices if name in self.free}
         placed = place(group.parts, left, group.spread)
         for part, offer, name in placed or ():
             self._grant(group, offer, name, part.job)
@@ -315,10 +339,11 @@ class _PlanBuilder:
         guaranteed = one.service == "guaranteed"
         best: tuple[int, int, str, Offer, list[Holding], list[Nursery]] | None = None
         for offer in one.offers:
-            for name in offer.devices:
-                if name not in self.free or not self._open(one, offer, name):
+            members = members_of(offer.devices)
+            for name in self.yielding:
+                if name not in members or not self._open(one, offer, name):
                     continue
-                lacking = offer.charge - self.free[name] - self.coming[name]
+                lacking = offer.charge - self._soon_free(name)
                 idle = [nursery for nursery in self.idle[name] if nursery.pid != one.nursery]
                 victims = self.victims.get(name, []) if guaranteed else []
                 ended = fewest(victims, lacking - sum(nursery.holds for nursery in idle))
@@ -351,18 +376,19 @@ class _PlanBuilder:
         """Set aside what all its leases need, where that can be had by stopping others. Nothing is
         promised: the next plan finds what was stopped coming free, and does the same."""
         idle = {
-            name: [nursery for nursery in self.idle[name] if nursery.pid != group.nursery]
-            for name in self.free
+            name: [nursery for nursery in self.idle.get(name, ()) if nursery.pid != group.nursery]
+            for name in group.devices
+            if name in self.free
         }
         could = {
             name: self._could_be_free(name) + sum(nursery.holds for nursery in idle[name])
-            if self._left(group, name) == free
+            if self._left(group, name) == self.free[name]
             else -1
-            for name, free in self.free.items()
+            for name in idle
         }
         placed = place(group.parts, could, group.spread)
         for _, offer, name in placed or ():
-            lacking = offer.charge - self.free[name] - self.coming[name]
+            lacking = offer.charge - self._soon_free(name)
             standing = sum(nursery.holds for nursery in idle[name])
             ended = fewest(self.victims.get(name, []), lacking - standing)
             assert ended is not None
@@ -376,33 +402,56 @@ class _PlanBuilder:
         """It is the first that cannot start; once it has been so for long, room is reserved."""
         if one.parts:
             return self._lead_group(one)
-        lacking = [
-            (offer.charge - self.free[name] - self.coming[name], name, offer)
+        reachable = self.capacities.reachable
+
+        def can(name: str, offer: Offer) -> bool:
+            needed = self.capacities[name].needed_for(one.nursery)
+            return offer.charge <= reachable[name] - needed
+
+        if not any(
+            reachable.most(offer.devices, functools.partial(can, offer=offer))
             for offer in one.offers
-            for name in offer.devices
-            if name in self.free
-            and offer.charge <= self.reachable[name] - self.capacities[name].needed_for(one.nursery)
-        ]
-        if not lacking:
+        ):
             return False
         self.heads.append(one.job)
         led = self.queue.led.get(one.job, self.now)
         patience, limit = self.rules.bounds(led - one.since)
         waited = self.now - led
-        free_to_keep = [option for option in lacking if option[1] not in self.reserved]
-        if waited >= patience and free_to_keep:
-            _, name, offer = min(free_to_keep, key=lambda option: option[:2])
+        chosen = None
+        if waited >= patience:
+            options = (self._least_lacking(offer, can) for offer in one.offers)
+            chosen = min(filter(None, options), key=lambda option: option[:2], default=None)
+        if chosen is not None:
+            _, name, offer = chosen
             until, spare = None, 0
             if waited < limit:
                 until, spare = self._start_of(offer.charge, name)
             self.reserved[name] = _Reservation(one.job, until, spare)
         return True
 
+    def _least_lacking(
+        self, offer: Offer, can: Callable[[str, Offer], bool]
+    ) -> tuple[int, str, Offer] | None:
+        """How much this offer lacks, and where it lacks least, of the devices not reserved yet."""
+        members, yielding = members_of(offer.devices), self.capacities.yielding
+        most = self.free.most(
+            offer.devices,
+            lambda name: name not in yielding and self._is_unreserved(name) and can(name, offer),
+        )
+        options = [] if most is None else [(offer.charge - most[0], most[1], offer)]
+        options += [
+            (offer.charge - self._soon_free(name), name, offer)
+            for name in self.yielding
+            if name in members and self._is_unreserved(name) and can(name, offer)
+        ]
+        return min(options, key=lambda option: option[:2], default=None)
+
     def _lead_group(self, group: Candidate) -> bool:
         """The same for a group: room is reserved wherever its leases would go."""
         reachable = {
-            name: amount - self.capacities[name].needed_for(group.nursery)
-            for name, amount in self.reachable.items()
+            name: self.capacities.reachable[name] - self.capacities[name].needed_for(group.nursery)
+            for name in group.devices
+            if name in self.free
         }
         if place(group.parts, reachable, group.spread) is None:
             return False
@@ -447,8 +496,8 @@ class _PlanBuilder:
         reserved = self.reserved.get(name)
         if reserved is not None and not reserved.before(one, self.now):
             reserved.spare -= offer.charge
-        self.free[name] -= offer.charge
-        self.company[name] += 1
+        self.free.put(name, self.free[name] - offer.charge)
+        self.joined[name] = self.joined.get(name, 0) + 1
         self.grants.append(
             Grant(
                 one.job if job is None else job,
@@ -466,9 +515,10 @@ class _PlanBuilder:
             self.victims[name].remove(holding)
             self.coming[name] += holding.charge
             self.preempt.append(Preemption(holding.job, name, one.job))
-        from_others = min(self.coming[name], offer.charge)
-        self.coming[name] -= from_others
-        self.free[name] -= offer.charge - from_others
+        from_others = min(self.coming.get(name, 0), offer.charge)
+        if from_others:
+            self.coming[name] -= from_others
+        self.free.put(name, self.free[name] - offer.charge + from_others)
         reserved = self.reserved.get(name)
         if reserved is not None and not reserved.before(one, self.now):
             reserved.spare -= offer.charge
@@ -483,6 +533,10 @@ class _PlanBuilder:
     def _live(self, job: int) -> Candidate | None:
         one = self.queue.get(job)
         return one if one is not None and not one.held else None
+
+
+def _any(name: str) -> bool:
+    return True
 
 
 def fewest(victims: list[Holding], lacking: int) -> list[Holding] | None:

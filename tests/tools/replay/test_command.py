@@ -52,6 +52,8 @@ def test_all_clusters_can_be_replayed_together_on_several_devices() -> None:
     told = typed("--cluster", "all", "--devices", "2", "--policies", "ours").stdout
     assert "222 jobs on 2 devices" in told
     assert "89 jobs for several GPUs left out" in told
+    wide = typed("--cluster", "all", "--nodes", "30", "--devices", "2", "--policies", "ours").stdout
+    assert "222 jobs on 30 nodes with 2 devices each" in wide
 
 
 def test_a_table_of_something_else_is_told_the_columns_and_that_fits_a_terminal(

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 from sublet.domain.device import Device
 from sublet.policy import admission
+from sublet.policy.capacities import Capacities
 from sublet.policy.capacity import Capacity, Holding
 from sublet.policy.wait_queue import Candidate, Lane, Offer, Reach, WaitQueue
 from sublet.tools.replay.simulator import Start
@@ -92,7 +93,7 @@ class Ours:
         self._names = tuple(f"gpu{number:0{digits}}" for number in range(devices))
         self._numbers = {name: number for number, name in enumerate(self._names)}
         self._holdings: list[dict[int, Holding]] = [{} for _ in range(devices)]
-        self._capacities = [self._usage(number) for number in range(devices)]
+        self._capacities = Capacities(self._usage(number) for number in range(devices))
         self._queue = WaitQueue()
         self.broken = 0
         """Jobs that passed another one after its bound, on the device kept for it: never any."""
@@ -104,7 +105,7 @@ class Ours:
 
     def left(self, job: TraceJob, device: int, now: float) -> None:
         del self._holdings[device][job.number]
-        self._capacities[device] = self._usage(device)
+        self._capacities.put(self._usage(device))
 
     def decide(self, now: float) -> Iterable[Start]:
         plan = admission.plan(self._capacities, self._queue, now, self._rules)
@@ -114,7 +115,7 @@ class Ours:
         for grant in plan.grants:
             device = self._numbers[grant.device]
             self._holdings[device][grant.job] = Holding(grant.job, grant.charge, since=now)
-            self._capacities[device] = self._usage(device)
+            self._capacities.put(self._usage(device))
             starts.append((grant.job, device))
         return starts
 

@@ -51,7 +51,7 @@ class Replayed(Struct, frozen=True):
     memory: float
     """The share of all memory that jobs used, from the first submission to the last end."""
     decisions: tuple[float, ...]
-    """Real seconds that each decision took."""
+    """Seconds that each decision took, by the clock of the replay."""
 
 
 class _Device:
@@ -84,8 +84,10 @@ def replay(
     policy: Policy,
     contention: Callable[[TraceJob], float],
     progress: Callable[[int], None] = lambda done: None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Replayed:
-    """Run all jobs to their end. `contention` says how busy a job keeps its device."""
+    """Run all jobs to their end. `contention` says how busy a job keeps its device; decisions are
+    timed by `clock`."""
     machine = [_Device() for _ in range(devices)]
     runs: list[SimulatedRun | None] = [None] * len(jobs)
     events: list[tuple[float, int, int]] = []
@@ -120,9 +122,9 @@ def replay(
             waiting.add(came)
             policy.came(jobs[came], now)
             came += 1
-        began = time.perf_counter()
+        began = clock()
         starts = policy.decide(now)
-        decisions.append(time.perf_counter() - began)
+        decisions.append(clock() - began)
         for job, number in starts:
             device = machine[number]
             waiting.remove(job)
