@@ -40,6 +40,9 @@ class MicroBatches:
         self._at_once = at_once
         """How many micro-batches are computed in the same memory at the same time."""
         self._choices: list[Choice] = []
+        self._petty = 0
+        """So many rows were measured not to be what makes a step too large: where these do not fit,
+        no more are tried than one."""
         self._said = (0, 0)
 
     def most(self, data: Any, attempt: Try, split_cost: int) -> int:
@@ -64,7 +67,7 @@ class MicroBatches:
 
     def failed(self, data: Any, most: int) -> int:
         """How many rows to take after `most` were too many; 0 if there is nothing less."""
-        smaller = -(-most // 2) if most > 1 else 0
+        smaller = 0 if most == 1 else 1 if most <= self._petty else -(-most // 2)
         rows, cells = batch.count(data), batch.cells(data)
         kept = [one for one in self._choices if one.cells < cells]
         self._choices = [*kept, Choice(cells, rows, max(1, smaller))]
@@ -114,7 +117,9 @@ class MicroBatches:
             need = sizes.need_of([(1, _taken(attempt, 1))], split_cost)
         if need.of(rows) > self._room() and memory.can_grow():
             memory.reserve(int(self._at_once * need.of(rows) / (1 - sizes.KEPT_FREE)))
-        return sizes.fitting(rows, need, self._room(), split_cost)
+        most = sizes.fitting(rows, need, self._room(), split_cost)
+        self._petty = most if sizes.is_petty(most, need, split_cost) else 0
+        return most
 
     def _room(self) -> float:
         return sizes.room_beside(memory.limit() or 0, memory.in_use()) / self._at_once

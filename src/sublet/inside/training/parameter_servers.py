@@ -31,6 +31,7 @@ class Chief(Replicas):
     """The devices of all workers."""
 
     at_once = 1
+    in_turn = False
 
     def __init__(self, devices: list[str], servers: list[str]) -> None:
         super().__init__(devices, 0, len(devices))

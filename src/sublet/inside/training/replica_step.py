@@ -44,13 +44,19 @@ class ReplicaStep(MicroStep):
         totals = tf.add_n(counts)
         if traced.amounts:
             (totals,) = self._replicas.sum([totals])
-        found, slices = [], []
+        begun, changes, slices = [], [], []
+        sums = self._zeros(traced)
         for number, (device, part) in enumerate(zip(devices, parts, strict=True)):
             with tf.device(device):
-                sums, sparse = self._sums(traced, part, rows, size, totals, number)
-                found.append(sums)
+                sums, more, sparse = self._sums(traced, part, rows, size, totals, number, sums)
+                begun.append(sums)
+                changes.append(more)
                 slices.append(sparse)
-        total = self._replicas.sum([tf.add_n(list(one)) for one in zip(*found, strict=True)])
+            if not self._replicas.in_turn:
+                sums = self._zeros(traced)
+        ends = begun[-1:] if self._replicas.in_turn else begun
+        added = [*zip(*ends, strict=True), *zip(*changes, strict=True)]
+        total = self._replicas.sum([tf.add_n(list(one)) for one in added])
         joined = [tf.concat(list(one), 0) for one in zip(*slices, strict=True)]
         counted = self._counted()
         for variable, more in zip(counted, total[len(total) - len(counted) :], strict=True):
@@ -66,11 +72,28 @@ class ReplicaStep(MicroStep):
     def _counters(self) -> list[Any]:
         return [one for one in self.model.non_trainable_variables if not _is_float(one)]
 
+    def _zeros(self, traced: Traced) -> list[Any]:
+        """What the loss, the losses of outputs and the gradients are before the first
+        micro-batch."""
+        import tensorflow as tf
+
+        weights = self.model.trainable_weights
+        sums = [tf.zeros([])] * (1 + traced.outputs)
+        return sums + [tf.zeros(weights[at].shape, weights[at].dtype) for at in traced.dense]
+
     def _sums(
-        self, traced: Traced, data: Any, rows: Any, size: Any, totals: Any, number: int
-    ) -> tuple[list[Any], list[Any]]:
-        """What this replica adds to everything: to the loss and the losses of outputs, gradients,
-        numbers of layers, metrics and counters. Then the sparse gradients."""
+        self,
+        traced: Traced,
+        data: Any,
+        rows: Any,
+        size: Any,
+        totals: Any,
+        number: int,
+        begun: list[Any],
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """What has `begun`, and what this replica adds to it: to the loss, the losses of outputs
+        and gradients. Then what it adds to numbers of layers, metrics and counters; and the sparse
+        gradients."""
         import tensorflow as tf
         from keras import StatelessScope
 
@@ -106,14 +129,14 @@ class ReplicaStep(MicroStep):
             arrays = [one.write(at, more) for one, more in zip(arrays, slices, strict=True)]
             return at + 1, sums, moves, seen, drawn, arrays
 
-        sums = [tf.zeros([])] * (1 + traced.outputs)
-        sums += [tf.zeros(weights[at].shape, weights[at].dtype) for at in traced.dense]
+        with tf.control_dependencies(begun):  # A loop begins before all of its values are there.
+            first_piece = tf.identity(0)
         _, sums, moves, seen, drawn, arrays = tf.while_loop(
             lambda at, *_: at < pieces,
             body,
             (
-                tf.constant(0),
-                sums,
+                first_piece,
+                begun,
                 [tf.zeros_like(before[place]) for place in moved],
                 [tf.zeros(one.shape, one.dtype) for one in metrics],
                 start,
@@ -126,7 +149,7 @@ class ReplicaStep(MicroStep):
             new - old if first else tf.zeros_like(old)
             for new, old in zip(drawn, start, strict=True)
         ]
-        return [*sums, *moves, *seen, *drawn], [array.concat() for array in arrays]
+        return sums, [*moves, *seen, *drawn], [array.concat() for array in arrays]
 
 
 def _pieces(data: Any, size: Any) -> Any:

@@ -43,13 +43,20 @@ class Replicas:
         self._asked: Any = None
 
     @property
+    def in_turn(self) -> bool:
+        """Whether the devices of this process compute one after the other: logical CPUs have one
+        memory and one set of threads."""
+        return len(self.devices) > 1 and "CPU" in self.devices[0]
+
+    @property
     def at_once(self) -> int:
-        """How many devices of this process share one memory: all logical ones of a card, or of the
-        CPU."""
+        """How many devices of this process compute at the same time in the same memory: all logical
+        ones of a card."""
         import tensorflow as tf
 
-        kind = "GPU" if "GPU" in self.devices[0] else "CPU"
-        return -(-len(self.devices) // max(1, len(tf.config.list_physical_devices(kind))))
+        if self.in_turn:
+            return 1
+        return -(-len(self.devices) // max(1, len(tf.config.list_physical_devices("GPU"))))
 
     @property
     def leads(self) -> bool:

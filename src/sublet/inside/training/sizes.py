@@ -80,11 +80,16 @@ def fitting(rows: int, need: Need, room: float, split_cost: float = 0.0) -> int:
     if need.of(rows) <= room:
         return rows
     size = rows
-    while size > 1 and need.row * size > _PETTY * (need.fixed + split_cost):
+    while size > 1 and not is_petty(size, need, split_cost):
         size = -(-size // 2)
         if need.of(size) + split_cost <= room:
             break
     return size
+
+
+def is_petty(rows: int, need: Need, split_cost: float) -> bool:
+    """Whether so many rows are not what makes a step too large."""
+    return need.row * rows <= _PETTY * (need.fixed + split_cost)
 
 
 def tried_rows(rows: int) -> list[int]:
