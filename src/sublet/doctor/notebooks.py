@@ -8,6 +8,7 @@ _FORMS = ("!", "%", "?")
 _PYTHON_CELLS = ("%%time", "%%timeit", "%%capture")
 _SHELL = re.compile(r"(?:ls|cd|cat|mkdir|rm|cp|mv|pip|conda)(?:\s+[\w./~*-]+)+\s*")
 """What IPython takes for a command without a sign before it."""
+_HELP = re.compile(r"[\w.*%\[\]]+\?\??")
 _ENV = re.compile(r"%(?:set_)?env\s+(\w+)(?:\s*=\s*|\s+)(\S.*)")
 
 
@@ -64,6 +65,6 @@ def _line(line: str) -> str:
     if (variable := _ENV.fullmatch(code.rstrip())) is not None:
         name, value = variable[1], variable[2].strip("'\"")
         return f"{indent}import os; os.environ[{name!r}] = {value!r}"
-    if code.startswith(_FORMS) or code.rstrip().endswith("?") or _SHELL.fullmatch(code):
+    if code.startswith(_FORMS) or _HELP.fullmatch(code.rstrip()) or _SHELL.fullmatch(code):
         return f"{indent}pass"
     return line

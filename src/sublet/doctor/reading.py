@@ -98,7 +98,7 @@ def _syntax_error(path: str, error: SyntaxError, cells: tuple[tuple[int, int], .
     return Finding(
         "syntax-error",
         "error",
-        f"Python cannot read the program: {error.msg}.",
+        f"Python cannot read the program: {error.msg.rstrip('.?')}.",
         "Correct this line or the one before it.",
         path,
         line,

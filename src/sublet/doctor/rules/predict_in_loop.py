@@ -30,6 +30,8 @@ def _one_row(program: Program, step: Step, value: ast.expr) -> bool:
     match value:
         case ast.Name(id=name):
             return any(_one_row(program, step, one) for one in _assigned(step, name))
+        case ast.List(elts=[first, _, *_]):  # A model with several inputs.
+            return _one_row(program, step, first)
         case ast.Call(func=ast.Attribute(attr="expand_dims")):
             return True
         case ast.Call(func=ast.Attribute(attr="array" | "asarray"), args=[ast.List(elts=[_]), *_]):
