@@ -14,8 +14,9 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from sublet.client.connection import connect
 from sublet.client.logs import Stream
-from sublet.errors import BadRequest, SubletError
+from sublet.errors import BadRequest, BrokerGone, SubletError
 from sublet.home import Home
 from sublet.page.access import Access
 from sublet.page.gate import Gate
@@ -109,7 +110,9 @@ class _Page:
         return _json(read_usage_since(self._home, moment))
 
     def job(self, request: Request) -> Response:
-        return _json(read_job(self._home, _number(request)))
+        number = _number(request)
+        self._need_broker()
+        return _json(read_job(self._home, number))
 
     def log(self, request: Request) -> Response:
         asked = request.query_params
@@ -126,6 +129,7 @@ class _Page:
         asked = request.query_params
         attempt, seen = _count(asked.get("attempt", "1")), _count(asked.get("seen", "0"))
         number = _number(request)
+        self._need_broker()
         logs = read_event_logs(number, attempt)
         return _json(self._scalars.read(f"{number}.{attempt}", logs, seen))
 
@@ -148,7 +152,16 @@ class _Page:
         verb = request.path_params["verb"]
         if verb not in _VERBS:
             raise HTTPException(404)
-        return _json({"said": act(_number(request), verb)})
+        number = _number(request)
+        self._need_broker()
+        return _json({"said": act(number, verb)})
+
+    def _need_broker(self) -> None:
+        """Refuse if there is none: a question would start one, and undo `sublet down`."""
+        connection = connect(self._home)
+        if connection is None:
+            raise BrokerGone("No broker runs.", "The next `sublet` command starts one.")
+        connection.close()
 
 
 def _json(value: object) -> Response:

@@ -159,7 +159,7 @@ def _learned(device: Device, ever: int, evidence: Evidence) -> Size:
     if evidence.at_least and wanted > int(device.capacity * DEFAULT_SHARE):
         held = format_bytes(evidence.at_least)
         return Size(ceiling, f"an earlier run held {held}, and a margin")
-    why = "earlier runs say little" if evidence.at_least else "no earlier run"
+    why = "no usable earlier run" if evidence.at_least else "no earlier run"
     return Size(ceiling, f"default, {DEFAULT_SHARE:.0%} of {device.id}: {why}")
 
 

@@ -52,9 +52,11 @@ _SOON = 0.2
 """Seconds in which changes are gathered into one drawing."""
 _TICK = 1.0
 """Seconds between looks at times that are shown, at least."""
-_REST = 60.0
-"""Times as long as a drawing takes, there is none only because time goes by: at rest a list of any
-length costs less than a fiftieth of a processor."""
+_REST = 50.0
+_LONGEST_REST = 5.0
+"""A drawing waits for so many times the processor time that was used since the one before, unless a
+key asks for it, but for no more than so many seconds: a list of any length costs about a fiftieth
+of a processor."""
 _KEYS = "q quit  ? help  enter details  l log  c cancel  p pause  / search  f filter  s sort"
 _FEW_KEYS = "q quit  ? help  l log  c cancel  p pause  / search  f filter  s sort"
 _SEARCH = "number, name, state, device or reason of a job"
@@ -119,6 +121,10 @@ class TopApp(App[None]):
         self._smooth = not (ascii_only or self.no_color)
         self._drawing: Timer | None = None
         self._ticking: Timer | None = None
+        self._rests_until = 0.0
+        """When the next drawing may be that nobody at the keys waits for (monotonic)."""
+        self._spent: float | None = None
+        """The processor time of this thread at the last drawing."""
 
     def compose(self) -> ComposeResult:
         yield Panel("title")
@@ -200,10 +206,13 @@ class TopApp(App[None]):
 
     def _draw_soon(self) -> None:
         if self._drawing is None:
-            self._drawing = self.set_timer(_SOON, self._draw)
+            pause = max(_SOON, self._rests_until - time.monotonic())
+            self._drawing = self.set_timer(pause, self._draw)
 
     def _draw(self) -> None:
-        self._drawing = None
+        if self._drawing is not None:
+            self._drawing.stop()
+            self._drawing = None
         if not self.is_running or self._view is None:
             return
         width = self.size.width
@@ -221,7 +230,6 @@ class TopApp(App[None]):
             self._ticking = None
         if not self.is_running or self._view is None:
             return
-        began = time.thread_time()
         now, words = time.time(), self._arrangement.words()
         rows, devices = self._rows.at(now), list(self._view.devices.values())
         groups = self._arrangement.groups(rows, now)
@@ -232,9 +240,12 @@ class TopApp(App[None]):
         size = plots.content_size
         span, history = self._span, self._history
         plots.show(panels.plots(history, devices, self._device, now, span, size, self._smooth))
+        spent = time.thread_time()
+        used = 0.0 if self._spent is None else spent - self._spent
+        self._spent, rest = spent, min(_LONGEST_REST, _REST * used)
+        self._rests_until = time.monotonic() + rest
         if any(row.state != "finished" for row in rows) or history.moves(now - span):
-            pause = max(_TICK, _REST * (time.thread_time() - began))
-            self._ticking = self.set_timer(pause, self._draw_times)
+            self._ticking = self.set_timer(max(_TICK, rest), self._draw_times)
 
     def _panel(self, name: str) -> Panel:
         return self.query_one(f"#{name}", Panel)
@@ -334,8 +345,15 @@ class TopApp(App[None]):
             verb: Verb = "resume" if group[0].state == "paused" else "pause"
             self._do(verb, [row.id for row in group])
 
-    @work(thread=True)
     def _do(self, verb: Verb, chosen: list[int]) -> None:
+        """Ask the broker, unless there is none: it would be started."""
+        if self._lost:
+            self.notify("No broker runs; the next `sublet` command starts one.", severity="error")
+        else:
+            self._ask(verb, chosen)
+
+    @work(thread=True)
+    def _ask(self, verb: Verb, chosen: list[int]) -> None:
         """Ask the broker, and say what it answered."""
         try:
             said, severe = "\n".join(map(plain, self._act(verb, chosen))), False

@@ -1,6 +1,6 @@
 """The list of jobs: the table of `sublet ps`, with a line that is chosen."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -13,7 +13,7 @@ from textual.strip import Strip
 
 from sublet.top.arrangement import Group
 from sublet.views.job_table import COLUMNS, cells, state
-from sublet.views.table import lay_out
+from sublet.views.table import line_writer
 
 _STYLES = {
     "running": Style(color="green"),
@@ -43,7 +43,10 @@ class JobList(ScrollView, can_focus=True):
     def __init__(self, id: str) -> None:
         super().__init__(id=id)
         self._groups: Sequence[Group] = ()
-        self._lines: list[str] = [""]
+        self._rows: list[list[str]] = []
+        self._write: Callable[[Sequence[str]], str] = "".join
+        self._shown: dict[int, str] = {}
+        """The lines that were drawn last, by number; those that nobody sees are not written."""
         self._at = 0
         self._empty = ""
 
@@ -63,18 +66,18 @@ class JobList(ScrollView, can_focus=True):
         self._draw(now)
 
     def _draw(self, now: float) -> None:
-        before, width = self._lines, max(20, self.scrollable_content_region.width)
-        lines = [self._empty, ""]
-        if self._groups:
-            lines = lay_out(COLUMNS, [cells(group, now) for group in self._groups], width)
-        self._lines = lines
-        size = Size(width, len(lines))
-        if self.virtual_size != size or len(before) != len(lines):
+        width = max(20, self.scrollable_content_region.width)
+        rows = [cells(group, now) for group in self._groups]
+        self._write = line_writer(COLUMNS, rows, width)
+        self._rows = [[column.title for column in COLUMNS], *rows]
+        size = Size(width, max(2, len(self._rows)))
+        if self.virtual_size != size or not rows or not self._shown:
+            self._shown.clear()
             self.virtual_size = size
             self.refresh()
             return
-        for number, (old, new) in enumerate(zip(before, lines, strict=True)):
-            if old != new:
+        for number, old in self._shown.items():
+            if old != self._write(self._rows[number]):
                 self._refresh_line(number)
 
     def _refresh_line(self, number: int) -> None:
@@ -88,10 +91,10 @@ class JobList(ScrollView, can_focus=True):
         width = self.size.width
         if not self._groups:
             text, style = (self._empty if y == 1 else ""), Style(dim=True)
-        elif number >= len(self._lines):
+        elif number >= len(self._rows):
             text, style = "", Style()
         else:
-            text = self._lines[number]
+            text = self._shown[number] = self._write(self._rows[number])
             style = Style(bold=True) if not number else self._style(number - 1)
         return Strip([Segment(text, style)]).adjust_cell_length(width, style).crop(0, width)
 

@@ -150,14 +150,18 @@ def _likeness(row: JobRow) -> tuple[object, ...]:
 
 def numbers(group: Sequence[JobRow]) -> str:
     """The jobs of one line as people write them: #13, or #13-20."""
-    first, last = min(one.id for one in group), max(one.id for one in group)
+    first, last = min(map(_number, group)), max(map(_number, group))
     return f"#{first}" if first == last else f"#{first}-{last}"
+
+
+def _number(row: JobRow) -> int:
+    return row.id
 
 
 def cells(group: Sequence[JobRow], now: float) -> list[str]:
     """The line of some jobs that are alike, as `lay_out` takes it with `COLUMNS`."""
-    row = group[0]
-    names = [numbers(group), plain(array_name(row.name, group[-1].name)), state(row)]
+    row, first, last = group[0], min(group, key=_number), max(group, key=_number)
+    names = [numbers(group), plain(array_name(first.name, last.name)), state(row)]
     if row.state == "waiting" or (row.state == "paused" and row.ceiling is None):
         return [*names, plain(row.reason)]
     if len(group) > 1:

@@ -7,7 +7,7 @@ and whatever else people copy are never cut.
 import os
 import shutil
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TextIO
@@ -49,9 +49,16 @@ def lay_out(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 
     A row with fewer cells than there are columns ends with a text that takes the rest of its line.
     """
+    line = line_writer(columns, rows, width)
+    return [line([column.title for column in columns]), *map(line, rows)]
+
+
+def line_writer(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
+) -> Callable[[Sequence[str]], str]:
+    """What makes a line of the table from a row: for long tables of which few lines are seen."""
     shown, widths = _choose(columns, rows, width)
-    lines = [_line(columns, shown, widths, [column.title for column in columns], width)]
-    return lines + [_line(columns, shown, widths, row, width) for row in rows]
+    return lambda row: _line(columns, shown, widths, row, width)
 
 
 def to_html(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:

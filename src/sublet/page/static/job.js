@@ -3,7 +3,7 @@
 import { buttons } from "./actions.js";
 import { html, setText } from "./dom.js";
 import { bytes, date, span } from "./format.js";
-import { elapsed, memoryBar, memoryText, stateText, why } from "./jobs.js";
+import { askedText, elapsed, memoryBar, memoryText, stateText, why } from "./jobs.js";
 import { LogView } from "./log.js";
 import { DevicePlot } from "./plot.js";
 import { move, rangeButtons, seconds } from "./ranges.js";
@@ -70,9 +70,9 @@ export class JobPage {
         type: "button", onclick: () => this.showAttempt(one.number, stream),
       }, stream === "both" ? "show" : stream))))));
     const tasks = this.page.tasks ?? [];
-    this.tasks.replaceChildren(...(tasks.length ? ["Cluster: "] : []), ...tasks.map((task) =>
+    this.tasks.replaceChildren(...(tasks.length ? ["Cluster: "] : []), ...tasks.flatMap((task, at) => [at ? ", " : "",
       html("a", { href: `#/job/${task.id}`, "aria-current": task.id === this.number ? "page" : null },
-        `${task.role} ${task.role_index} (#${task.id}, ${stateText(task)}) `)));
+        `${task.role} ${task.role_index} (#${task.id}, ${stateText(task)})`)]));
     this.scalars.show(this.page.attempts[0].number, this.page.job.state !== "finished");
     const latest = this.page.attempts.find((one) => one.streams?.length);
     this.log.show(latest?.number, latest?.streams[0]);
@@ -95,8 +95,8 @@ export class JobPage {
     setText(this.title, `#${row.id} ${row.name}`);
     const facts = [
       ["State", stateText(row) + (row.how ? `, ${row.how}` : "")],
-      ["Why", why(row)],
-      ["Memory", row.lease ? [memoryBar(row), `${memoryText(row)}, charged ${bytes(row.charge)}`] : `asks ${row.memory}`],
+      ["Why", why(row) === stateText(row) ? "" : why(row)],
+      ["Memory", row.lease ? [memoryBar(row), `${memoryText(row)}, charged ${bytes(row.charge)}`] : askedText(row)],
       ["Peak", row.peak === null || row.peak === undefined ? "" : bytes(row.peak)],
       ["Lease", row.floor && row.highest > row.floor ? `granted ${bytes(row.floor)}, grew to ${bytes(row.highest)}` : ""],
       ["On", row.cards?.length ? row.cards.map((card) => `${card.device}: ${bytes(card.now)} of ${bytes(card.lease)}`).join("; ") : row.device ?? ""],

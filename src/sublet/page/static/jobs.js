@@ -9,7 +9,7 @@ const FIRST = 200; // rows that are drawn at once
 const RANKS = { running: 0, stopping: 1, starting: 2, paused: 3, waiting: 4, finished: 5 };
 const FILTERS = [
   ["all", () => true],
-  ["live", (row) => row.state !== "finished" && row.state !== "waiting"],
+  ["running", (row) => row.state !== "finished" && row.state !== "waiting"],
   ["waiting", (row) => row.state === "waiting"],
   ["ended", (row) => row.state === "finished"],
   ["failed", failed],
@@ -51,6 +51,11 @@ export function why(row) {
 export function memoryText(row) {
   return row.now === null || row.now === undefined
     ? `lease ${bytes(row.lease)}` : `${bytes(row.now)} of ${bytes(row.lease)}`;
+}
+
+// Before it has a lease.
+export function askedText(row) {
+  return row.memory === "auto" ? "auto" : `asks ${row.memory}`;
 }
 
 export function memoryBar(row) {
@@ -208,7 +213,7 @@ export class JobTable {
   cells(row, inGang) {
     const text = stateText(row);
     const cell = (name, ...children) => html("td", { class: `c-${name}` }, children);
-    const memory = row.lease ? [memoryBar(row), memoryText(row)] : [`asks ${row.memory}`];
+    const memory = row.lease ? [memoryBar(row), memoryText(row)] : [askedText(row)];
     return html("tr", {
       class: `state-${text}${inGang ? " task" : ""}`,
       "data-job": row.id,
