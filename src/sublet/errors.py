@@ -7,6 +7,7 @@
     │   ├── BrokerGone      no broker answers and none could be started
     │   ├── BrokerRuns      the home has a broker, and can have only one
     │   ├── LedgerDamaged   the ledger cannot be read; `sublet recover` mends it
+    │   ├── NodeLost        a machine of a Ray cluster is gone
     │   ├── Superseded      another broker has taken the home over, or the home is gone
     │   └── TimedOut        no room in the time that was given; a TimeoutError, too
     ├── CallFailed          a pool's call failed: its function did, or its worker
@@ -90,6 +91,10 @@ class LeaseExceeded(WorkerDied):
     ) -> None:
         super().__init__(message, hint, code)
         self.suggest = suggest
+
+
+class NodeLost(WorldError):
+    """A machine of a Ray cluster is gone, or Ray has ended what ran there for this program."""
 
 
 class TimedOut(WorldError, TimeoutError):

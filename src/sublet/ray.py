@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from sublet.client.lease import Lease
 from sublet.client.lease import lease as hold
 from sublet.errors import BadRequest
+from sublet.pool.cluster import imported
 from sublet.pool.pool import Pool
 
 _OWN = "num_gpus=0.25, or memory=2 * 2**30 for a task without a GPU"
@@ -133,11 +134,4 @@ def _name(ray: Any) -> str:
 
 
 def _ray() -> Any:
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        raise BadRequest(
-            f"sublet.ray needs the package {error.name}, which is not installed.",
-            "Install it: pip install 'sublet[ray]'.",
-        ) from error
-    return ray
+    return imported("sublet.ray")

@@ -6,6 +6,7 @@ import functools
 import os
 import struct
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Literal
@@ -16,44 +17,47 @@ import pytest
 import sublet
 from sublet.formats import pickle_transport
 from support import functions
+from support.nodes import Nodes
 from support.sandbox import Sandbox, wait_for
+
+NewPool = Callable[..., sublet.Pool]
 
 
 @pytest.mark.every_python
-def test_each_call_has_a_process_of_its_own(home: Sandbox) -> None:
+def test_each_call_has_a_process_of_its_own(new_pool: NewPool) -> None:
     """So the memory of each really returns."""
-    with sublet.Pool(2, memory="64MiB") as pool:
+    with new_pool(2, memory="64MiB") as pool:
         pids = list(pool.map(functions.pid, range(6)))
     assert len(set(pids)) == 6
     assert os.getpid() not in pids
 
 
-def test_results_come_in_the_order_of_the_arguments(home: Sandbox) -> None:
-    with sublet.Pool(2, memory="64MiB") as pool:
+def test_results_come_in_the_order_of_the_arguments(new_pool: NewPool) -> None:
+    with new_pool(2, memory="64MiB") as pool:
         assert list(pool.map(functions.double, range(7))) == [0, 2, 4, 6, 8, 10, 12]
         assert list(pool.map(functions.add, "ab", "cd")) == ["ac", "bd"]
         assert list(pool.map(functions.double, range(7), chunksize=3)) == list(range(0, 14, 2))
         assert list(pool.map(functions.double, [])) == []
 
 
-def test_a_lambda_a_closure_and_a_partial_can_be_called(home: Sandbox) -> None:
+def test_a_lambda_a_closure_and_a_partial_can_be_called(new_pool: NewPool) -> None:
     offset = 10
-    with sublet.Pool(1, memory="64MiB", reuse=True) as pool:
+    with new_pool(1, memory="64MiB", reuse=True) as pool:
         assert pool.submit(lambda x: x + offset, 1).result() == 11
         assert pool.submit(functools.partial(functions.add, 1), 2).result() == 3
         assert pool.submit(functions.add, other=2, one=1).result() == 3
 
 
-def test_a_lease_is_held_by_each_call(home: Sandbox) -> None:
+def test_a_lease_is_held_by_each_call(new_pool: NewPool) -> None:
     """The pool's, or one of the call's own."""
-    with sublet.Pool(2, memory="64MiB") as pool:
+    with new_pool(2, memory="64MiB") as pool:
         usual = pool.submit(functions.lease)
         larger = pool.submit(functions.lease, memory="128MiB")
         assert usual.result()["ceiling"] == 64 << 20
         assert larger.result()["ceiling"] == 128 << 20
 
 
-def test_what_a_function_writes_into_the_channel_costs_its_own_call_only(home: Sandbox) -> None:
+def test_what_a_function_writes_into_the_channel_costs_its_own_call_only(new_pool: NewPool) -> None:
     """Also one that looks like an answer, to a call that there is not."""
     for data in (
         b"x",
@@ -61,7 +65,7 @@ def test_what_a_function_writes_into_the_channel_costs_its_own_call_only(home: S
         bytes(17),
         bytes(1 << 16),
     ):
-        with sublet.Pool(1, memory="64MiB") as pool:
+        with new_pool(1, memory="64MiB") as pool:
             wrong, right = pool.submit(functions.write_to_channel, data), pool.submit(functions.pid)
             with pytest.raises(sublet.CallFailed, match="descriptor 3"):
                 wrong.result()
@@ -69,8 +73,8 @@ def test_what_a_function_writes_into_the_channel_costs_its_own_call_only(home: S
 
 
 @pytest.mark.every_python
-def test_an_error_comes_with_the_traceback_of_its_worker(home: Sandbox) -> None:
-    with sublet.Pool(1, memory="64MiB") as pool:
+def test_an_error_comes_with_the_traceback_of_its_worker(new_pool: NewPool) -> None:
+    with new_pool(1, memory="64MiB") as pool:
         with pytest.raises(ValueError, match="too bad") as raised:
             pool.submit(functions.fail, "too bad").result()
         cause = str(raised.value.__cause__)
@@ -80,17 +84,17 @@ def test_an_error_comes_with_the_traceback_of_its_worker(home: Sandbox) -> None:
         assert pool.submit(functions.double, 2).result() == 4
 
 
-def test_an_error_that_cannot_be_made_again_is_reported_in_words(home: Sandbox) -> None:
-    with sublet.Pool(1, memory="64MiB") as pool:
+def test_an_error_that_cannot_be_made_again_is_reported_in_words(new_pool: NewPool) -> None:
+    with new_pool(1, memory="64MiB") as pool:
         future = pool.submit(functions.fail_oddly)
     with pytest.raises(sublet.RemoteError, match="Odd: this and that") as raised:
         future.result()
     assert "in fail_oddly" in str(raised.value.__cause__)
 
 
-def test_what_cannot_be_pickled_fails_its_own_call_only(home: Sandbox) -> None:
+def test_what_cannot_be_pickled_fails_its_own_call_only(new_pool: NewPool) -> None:
     """An argument, and a result."""
-    with sublet.Pool(1, memory="64MiB") as pool:
+    with new_pool(1, memory="64MiB") as pool:
         argument = pool.submit(functions.same, threading.Lock())
         result = pool.submit(threading.Lock)
         good = pool.submit(functions.double, 1)
@@ -125,28 +129,28 @@ def test_a_function_the_worker_cannot_import_says_what_to_do(home: Sandbox, tmp_
     assert "on sys.path" in "".join(raised.value.__notes__)
 
 
-def test_arrays_and_tensors_come_back_as_they_were(home: Sandbox) -> None:
+def test_arrays_and_tensors_come_back_as_they_were(new_pool: NewPool) -> None:
     array = np.random.default_rng(1).random((500, 400))
-    with sublet.Pool(1, memory="64MiB") as pool:
+    with new_pool(1, memory="64MiB") as pool:
         assert pool.submit(functions.total, array).result() == float(array.sum())
         back = pool.submit(functions.same, {"a": array, "b": [array[:2]]}).result()
     np.testing.assert_array_equal(back["a"], array)
     np.testing.assert_array_equal(back["b"][0], array[:2])
 
 
-def test_a_result_larger_than_the_lease_comes_back(home: Sandbox) -> None:
+def test_a_result_larger_than_the_lease_comes_back(new_pool: NewPool) -> None:
     """The lease is TensorFlow's; what NumPy holds is not its memory."""
-    with sublet.Pool(1, memory="16MiB") as pool:
+    with new_pool(1, memory="16MiB") as pool:
         result = pool.submit(np.ones, 8 << 20).result()
     assert result.nbytes == 64 << 20
     assert result.sum() == 8 << 20
 
 
 @pytest.mark.every_python
-def test_reused_workers_take_call_after_call(home: Sandbox) -> None:
-    with sublet.Pool(1, memory="64MiB", reuse=True) as pool:
+def test_reused_workers_take_call_after_call(new_pool: NewPool) -> None:
+    with new_pool(1, memory="64MiB", reuse=True) as pool:
         assert len(set(pool.map(functions.pid, range(20)))) == 1
-    with sublet.Pool(1, memory="64MiB", reuse=3) as pool:
+    with new_pool(1, memory="64MiB", reuse=3) as pool:
         pids = list(pool.map(functions.pid, range(6)))
     assert len(set(pids[:3])) == len(set(pids[3:])) == 1
     assert len(set(pids)) == 2
@@ -169,25 +173,25 @@ def test_a_reused_worker_that_has_gained_memory_is_replaced(
         assert pool.submit(functions.pid).result() != first
 
 
-def test_the_initializer_runs_before_the_first_call_of_each_worker(home: Sandbox) -> None:
+def test_the_initializer_runs_before_the_first_call_of_each_worker(new_pool: NewPool) -> None:
     def begin(value: str) -> None:
         os.environ["BEGUN"] = os.environ.get("BEGUN", "") + value
 
-    with sublet.Pool(1, memory="64MiB", reuse=2, initializer=begin, initargs=("x",)) as pool:
+    with new_pool(1, memory="64MiB", reuse=2, initializer=begin, initargs=("x",)) as pool:
         assert list(pool.map(os.getenv, ["BEGUN"] * 4)) == ["x"] * 4
 
 
-def test_an_initializer_that_fails_fails_the_calls(home: Sandbox) -> None:
-    with sublet.Pool(1, memory="64MiB", initializer=functions.fail, initargs=("no",)) as pool:
+def test_an_initializer_that_fails_fails_the_calls(new_pool: NewPool) -> None:
+    with new_pool(1, memory="64MiB", initializer=functions.fail, initargs=("no",)) as pool:
         future = pool.submit(functions.double, 1)
     with pytest.raises(ValueError, match="no") as raised:
         future.result()
     assert "initializer" in "".join(raised.value.__notes__)
 
 
-def test_a_call_that_waits_can_be_cancelled(home: Sandbox, tmp_path: Path) -> None:
+def test_a_call_that_waits_can_be_cancelled(new_pool: NewPool, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    with sublet.Pool(1, memory="64MiB") as pool:
+    with new_pool(1, memory="64MiB") as pool:
         first = pool.submit(functions.wait_for_file, str(gate))
         second = pool.submit(functions.double, 1)
         wait_for(first.running, "the first call runs")
@@ -199,9 +203,9 @@ def test_a_call_that_waits_can_be_cancelled(home: Sandbox, tmp_path: Path) -> No
         assert concurrent.futures.wait(both).done == set(both)
 
 
-def test_shutdown_can_cancel_what_has_not_begun(home: Sandbox, tmp_path: Path) -> None:
+def test_shutdown_can_cancel_what_has_not_begun(new_pool: NewPool, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    pool = sublet.Pool(1, memory="64MiB")
+    pool = new_pool(1, memory="64MiB")
     first = pool.submit(functions.wait_for_file, str(gate))
     others = [pool.submit(functions.double, number) for number in range(3)]
     wait_for(first.running, "the first call runs")
@@ -234,8 +238,8 @@ def test_a_call_that_waits_for_a_lease_can_be_cancelled(home: Sandbox, tmp_path:
         assert second.cancelled()
 
 
-def test_a_pool_that_nobody_has_holds_no_lease(home: Sandbox) -> None:
-    pool = sublet.Pool(1, memory="64MiB", reuse=True)
+def test_a_pool_that_nobody_has_holds_no_lease(new_pool: NewPool) -> None:
+    pool = new_pool(1, memory="64MiB", reuse=True)
     worker = pool.submit(functions.pid).result()
     wait_for(
         lambda: "sublet-pool-0" not in map(_name, threading.enumerate()), "its thread has ended"
@@ -251,15 +255,15 @@ def test_a_pool_takes_nothing_after_its_end(home: Sandbox) -> None:
         pool.submit(functions.double, 1)
 
 
-def test_what_was_submitted_is_done_before_the_block_ends(home: Sandbox) -> None:
-    with sublet.Pool(1, memory="64MiB", reuse=True) as pool:
+def test_what_was_submitted_is_done_before_the_block_ends(new_pool: NewPool) -> None:
+    with new_pool(1, memory="64MiB", reuse=True) as pool:
         futures = [pool.submit(functions.double, number) for number in range(50)]
     assert [future.result(timeout=0) for future in futures] == [2 * n for n in range(50)]
 
 
-def test_map_gives_up_after_its_timeout(home: Sandbox, tmp_path: Path) -> None:
+def test_map_gives_up_after_its_timeout(new_pool: NewPool, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    with sublet.Pool(1, memory="64MiB") as pool:
+    with new_pool(1, memory="64MiB") as pool:
         results = pool.map(functions.wait_for_file, [str(gate)], timeout=0.05)
         with pytest.raises(TimeoutError):
             next(results)
@@ -271,9 +275,9 @@ def test_a_thousand_calls_wait_their_turn(home: Sandbox) -> None:
         assert sum(pool.map(functions.double, range(1000))) == 999_000
 
 
-def test_calls_may_come_from_many_threads(home: Sandbox) -> None:
+def test_calls_may_come_from_many_threads(new_pool: NewPool) -> None:
     with (
-        sublet.Pool(2, memory="64MiB", reuse=True) as pool,
+        new_pool(2, memory="64MiB", reuse=True) as pool,
         concurrent.futures.ThreadPoolExecutor(8) as threads,
     ):
         asked = [
@@ -283,9 +287,9 @@ def test_calls_may_come_from_many_threads(home: Sandbox) -> None:
         assert [one.result() for one in asked] == [2 * n for n in range(64)]
 
 
-def test_an_event_loop_can_call(home: Sandbox) -> None:
+def test_an_event_loop_can_call(new_pool: NewPool) -> None:
     async def work() -> list[Any]:
-        async with sublet.Pool(2, memory="64MiB") as pool:
+        async with new_pool(2, memory="64MiB") as pool:
             loop = asyncio.get_running_loop()
             return [
                 await pool.call_async(functions.double, 4),
@@ -296,8 +300,8 @@ def test_an_event_loop_can_call(home: Sandbox) -> None:
     assert asyncio.run(work()) == [8, 10, [0, 2, 4]]
 
 
-def test_trainings_in_workers_give_what_they_give_alone(home: Sandbox) -> None:
-    with sublet.Pool(2, memory="256MiB") as pool:
+def test_trainings_in_workers_give_what_they_give_alone(new_pool: NewPool) -> None:
+    with new_pool(2, memory="256MiB") as pool:
         once = list(pool.map(functions.train, [1, 2, 1]))
     assert once[0] == once[2] != once[1]
 
@@ -326,9 +330,9 @@ def test_a_call_is_tried_again_with_more_memory_when_asked(either_home: Sandbox)
 
 
 @pytest.mark.parametrize("reuse", [False, True])
-def test_a_function_may_end_in_any_way(home: Sandbox, tmp_path: Path, reuse: bool) -> None:
+def test_a_function_may_end_in_any_way(new_pool: NewPool, tmp_path: Path, reuse: bool) -> None:
     """It fails its own call, with the reason; the pool goes on."""
-    with sublet.Pool(1, memory="64MiB", reuse=reuse) as pool:
+    with new_pool(1, memory="64MiB", reuse=reuse) as pool:
         killed = pool.submit(functions.kill_itself)
         crashed = pool.submit(functions.crash)
         gone = pool.submit(functions.exit_hard, 7)
@@ -348,25 +352,25 @@ def test_a_function_may_end_in_any_way(home: Sandbox, tmp_path: Path, reuse: boo
         assert good.result() == 8
 
 
-def test_a_function_that_forks_answers_once(home: Sandbox, tmp_path: Path) -> None:
+def test_a_function_that_forks_answers_once(new_pool: NewPool, tmp_path: Path) -> None:
     note = tmp_path / "note"
-    with sublet.Pool(1, memory="64MiB", reuse=True) as pool:
+    with new_pool(1, memory="64MiB", reuse=True) as pool:
         assert pool.submit(functions.fork, str(note)).result() == "parent"
         assert pool.submit(functions.double, 1).result() == 2
         child = int(wait_for(lambda: note.exists() and note.read_text(), "the child was there"))
         wait_for(lambda: not _lives(child), "the child ends")
 
 
-def test_no_process_outlives_the_pool(home: Sandbox, tmp_path: Path) -> None:
+def test_no_process_outlives_the_pool(new_pool: NewPool, tmp_path: Path) -> None:
     """Not even one that the function has left behind."""
     note = tmp_path / "note"
-    with sublet.Pool(1, memory="64MiB") as pool:
+    with new_pool(1, memory="64MiB") as pool:
         assert pool.submit(functions.leave_a_child, str(note)).result() == "done"
     assert not _lives(int(note.read_text()))
 
 
-def test_what_can_never_be_granted_fails_its_call(home: Sandbox) -> None:
-    with sublet.Pool(1, memory="64MiB") as pool:
+def test_what_can_never_be_granted_fails_its_call(new_pool: NewPool) -> None:
+    with new_pool(1, memory="64MiB") as pool:
         with pytest.raises(sublet.SubletError, match="GiB"):
             pool.submit(functions.double, 1, memory="900GiB").result()
         assert pool.submit(functions.double, 1).result() == 2
@@ -390,8 +394,8 @@ def test_bad_terms_are_refused_at_once(home: Sandbox) -> None:
             pool.submit(functions.double, 1, memory="lots")
 
 
-def test_terminate_ends_what_runs(home: Sandbox, tmp_path: Path) -> None:
-    with sublet.Pool(2, memory="64MiB") as pool:
+def test_terminate_ends_what_runs(new_pool: NewPool, tmp_path: Path) -> None:
+    with new_pool(2, memory="64MiB") as pool:
         running = pool.submit(functions.note_and_wait, str(tmp_path))
         wait_for(lambda: list(tmp_path.iterdir()), "it runs")
         pool.terminate_workers()
@@ -399,6 +403,77 @@ def test_terminate_ends_what_runs(home: Sandbox, tmp_path: Path) -> None:
             running.result()
     pid = int(next(tmp_path.iterdir()).name)
     wait_for(lambda: not _lives(pid), "the worker is gone")
+
+
+def test_large_arrays_go_and_come_through_the_object_store(nodes: Nodes) -> None:
+    """What comes back lies in it, and can only be read, as with Ray's own tasks."""
+    array = np.random.default_rng(1).random(4 << 20)
+    with sublet.Pool(1, memory="64MiB", on="ray") as pool:
+        back = pool.submit(functions.same, array).result()
+    np.testing.assert_array_equal(back, array)
+    assert not back.flags.writeable
+
+
+def test_calls_run_on_every_node_with_a_lease_of_its_broker(nodes: Nodes, tmp_path: Path) -> None:
+    """Three of a GiB each on two nodes of two: no node holds more than it has."""
+    with sublet.Pool(4, memory="1000MiB", on="ray") as pool:
+        running = [pool.submit(functions.meet, str(tmp_path), 3) for _ in range(3)]
+        homes = [future.result() for future in running]
+    assert sorted(homes.count(home) for home in set(homes)) == [1, 2]
+
+
+def test_a_call_that_had_begun_dies_with_its_node_and_others_go_elsewhere(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    doomed = nodes.add(memory=12 << 30, leased=6 << 30)
+    with sublet.Pool(2, memory="4GiB", on="ray", cold=True) as pool:
+        begun = pool.submit(functions.wait_for_file, str(gate))
+        wait_for(begun.running, "the first call runs")
+        waits = pool.submit(functions.home)
+        wait_for(lambda: "free" in pool.reason(), "the second waits for its lease on that node")
+        other = nodes.add(memory=6 << 30)
+        nodes.remove(doomed)
+        with pytest.raises(sublet.WorkerDied, match="had begun"):
+            begun.result()
+        assert waits.result() == str(nodes.home(other))
+    nodes.remove(other)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"on": "mars"}, "local, ray"),
+        ({"on": "ray", "gpu": 0, "memory": "25%"}, "Ray chooses the GPU"),
+        ({"on": "ray", "gpu": "any", "memory": "1GiB"}, 'memory="25%"'),
+        ({"on": "ray", "gpu": "any", "memory": "25%"}, "No node of the Ray cluster has"),
+        ({"on": "ray", "memory": "900GiB"}, "2.0 GiB"),
+    ],
+)
+def test_what_a_cluster_cannot_give_is_answered(
+    nodes: Nodes, options: dict[str, Any], said: str
+) -> None:
+    def call() -> None:
+        with sublet.Pool(1, **options) as pool:
+            pool.submit(functions.double, 1).result()
+
+    with pytest.raises(sublet.BadRequest, match=said):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("before", "on", "said"),
+    [
+        ("import sys; sys.modules['ray'] = None; ", "ray", "pip install 'sublet[ray]'"),
+        ("", "ray://127.0.0.1:9", "cannot be reached"),
+    ],
+)
+def test_without_ray_or_its_cluster_it_says_what_to_do(
+    sandbox: Sandbox, before: str, on: str, said: str
+) -> None:
+    ran = sandbox.python("-c", f"{before}import sublet; sublet.Pool(on={on!r})")
+    assert ran.returncode == 1
+    assert said in ran.stderr
 
 
 def _waiting() -> set[str]:

@@ -138,3 +138,16 @@ def train(seed: int) -> list[float]:
     x, y = data.random((64, 8), "float32"), data.random((64, 1), "float32")
     history = model.fit(x, y, epochs=2, batch_size=16, shuffle=False, verbose=0)
     return [float(loss) for loss in history.history["loss"]]
+
+
+def home() -> str:
+    """Whose broker has given the lease."""
+    return os.environ["SUBLET_HOME"]
+
+
+def meet(place: str, count: int) -> str:
+    """Wait until so many calls are there at the same time."""
+    Path(place, str(os.getpid())).touch()
+    while len(os.listdir(place)) < count:
+        time.sleep(0.01)
+    return home()

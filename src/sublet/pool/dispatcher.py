@@ -11,10 +11,10 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from sublet.errors import CallFailed, InternalError, SubletError, WorkerDied
+from sublet.errors import CallFailed, InternalError, NodeLost, SubletError, WorkerDied
 from sublet.formats import pickle_transport
 from sublet.pool.call import Call, death, failure
-from sublet.pool.worker import WorkerHandle
+from sublet.pool.worker import PoolWorker
 from sublet.text import plain
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ class Dispatcher:
         """Why calls wait for a lease, by their numbers."""
         self._scheduler = scheduler
         self._width = width
-        self._workers: list[WorkerHandle] = []
-        self._calls: dict[int, tuple[Call, WorkerHandle]] = {}
+        self._workers: list[PoolWorker] = []
+        self._calls: dict[int, tuple[Call, PoolWorker]] = {}
         """Calls without an answer, each with its worker."""
         self._sent: set[int] = set()
         self._out_of_memory: dict[int, dict[str, Any]] = {}
@@ -66,7 +66,7 @@ class Dispatcher:
         self._linger = 0
         self.wake()
 
-    def adopt(self, worker: WorkerHandle) -> None:
+    def adopt(self, worker: PoolWorker) -> None:
         """Follow this worker too. Called before the thread starts, or on it."""
         self._workers.append(worker)
 
@@ -142,13 +142,13 @@ class Dispatcher:
                     self._workers.remove(worker)
                     worker.close()
 
-    def _own_worker(self, call: Call) -> WorkerHandle | None:
+    def _own_worker(self, call: Call) -> PoolWorker | None:
         """This dispatcher's worker, unless the call asks for its own memory."""
         if call.memory is not None:
             return None
         return next((worker for worker in self._workers if not worker.leaving), None)
 
-    def _send(self, call: Call, worker: WorkerHandle) -> None:
+    def _send(self, call: Call, worker: PoolWorker) -> None:
         """Send a call to its worker, which has a lease: the call runs now."""
         self._sent.add(call.number)
         if not call.begin():
@@ -162,7 +162,7 @@ class Dispatcher:
             call.fail(error)
             self._spare(worker)
 
-    def _spare(self, worker: WorkerHandle) -> None:
+    def _spare(self, worker: PoolWorker) -> None:
         """Its call was not sent: a worker for a single call is not needed any more."""
         if not worker.reusable:
             worker.dismiss()
@@ -176,10 +176,10 @@ class Dispatcher:
     def _listen(self, timeout: int | None) -> bool:
         """Wait up to `timeout` ms for the broker, workers or scheduler; whether anything came."""
         poll = select.poll()
-        sources: dict[int, WorkerHandle] = {}
+        sources: dict[int, PoolWorker] = {}
         poll.register(self._wake, select.POLLIN)
         for one in self._workers:
-            for number in (one.fileno(), one.channel.fileno()):
+            for number in (one.fileno(), one.answers()):
                 sources[number] = one
                 poll.register(number, select.POLLIN)
         heard = poll.poll(timeout)
@@ -190,13 +190,13 @@ class Dispatcher:
             worker = sources.get(number)
             # A worker that has just ended has no descriptors any more.
             if worker is not None and worker in self._workers:
-                if number == worker.channel.fileno():
-                    self._receive_answers(worker)
-                else:
+                if number == worker.fileno():
                     self._follow(worker)
+                else:
+                    self._receive_answers(worker)
         return bool(heard)
 
-    def _follow(self, worker: WorkerHandle) -> None:
+    def _follow(self, worker: PoolWorker) -> None:
         """Take in what the broker says about a worker."""
         attempts = worker.attempts
         try:
@@ -224,7 +224,7 @@ class Dispatcher:
             if worker.ready and call.number not in self._sent:
                 self._send(call, worker)
 
-    def _receive_answers(self, worker: WorkerHandle) -> None:
+    def _receive_answers(self, worker: PoolWorker) -> None:
         try:
             while (packet := worker.receive_nowait()) is not None:
                 self._receive_answer(worker, packet)
@@ -233,7 +233,7 @@ class Dispatcher:
             what = f"The worker of this call wrote to descriptor {number}, which is Sublet's."
             self._lose(worker, CallFailed(what, "Have the function open descriptors of its own."))
 
-    def _receive_answer(self, worker: WorkerHandle, packet: pickle_transport.PicklePacket) -> None:
+    def _receive_answer(self, worker: PoolWorker, packet: pickle_transport.PicklePacket) -> None:
         kind = packet.kind & ~pickle_transport.LAST
         call, its = self._calls.get(packet.call, (None, None))
         if kind != pickle_transport.MESSAGE and (call is None or its is not worker):
@@ -260,7 +260,7 @@ class Dispatcher:
             self._forget(call)
             call.fail(failure(call, report))
 
-    def _end_worker(self, worker: WorkerHandle, ended: "Ended") -> None:
+    def _end_worker(self, worker: PoolWorker, ended: "Ended") -> None:
         """A worker has ended, and with it the calls that it had."""
         unread = worker.unread()
         self._workers.remove(worker)
@@ -278,14 +278,22 @@ class Dispatcher:
             else:
                 call.fail(death(call.name, ended))
 
-    def _lose(self, worker: WorkerHandle, error: SubletError) -> None:
-        """The broker has refused its job or is out of reach, or it broke the protocol."""
+    def _lose(self, worker: PoolWorker, error: SubletError) -> None:
+        """The broker has refused its job or is out of reach, its node is gone, or it broke the
+        protocol."""
         self._workers.remove(worker)
         worker.close()
         for call, its in list(self._calls.values()):
-            if its is worker:
-                self._forget(call)
+            if its is not worker:
+                continue
+            sent = call.number in self._sent
+            self._forget(call)
+            if not isinstance(error, NodeLost):
                 call.fail(error)
+            elif sent:
+                call.fail(WorkerDied(f"{call.name}() had begun. {error.message}", error.hint))
+            else:
+                self._take(call)  # It had not begun: it goes elsewhere.
 
     def _end_all(self, error: BaseException) -> None:
         for worker in self._workers:

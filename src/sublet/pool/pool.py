@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from sublet import descriptors
 from sublet.client.job_request import choice
@@ -20,7 +20,10 @@ from sublet.formats import pickle_transport
 from sublet.pool.call import Call, Chunk, chunks, name_of
 from sublet.pool.progress import Bar
 from sublet.pool.scheduler import Scheduler
-from sublet.pool.worker import Terms
+from sublet.pool.worker import Terms, WorkerHandle
+
+if TYPE_CHECKING:
+    from sublet.pool.cluster import ClusterWorkers
 
 T = TypeVar("T")
 Isolation = Literal["process", "thread", "session"]
@@ -39,6 +42,7 @@ class WorkerOptions(TypedDict, total=False):
     cpus: int | None
     name: str | None
     cold: bool
+    on: str
 
 
 class PoolOptions(WorkerOptions, total=False):
@@ -60,6 +64,10 @@ class Pool(Executor):
 
     `gpu` is an index, a UUID or "any"; workers that may go to several GPUs are spread over them. In
     a program that runs under a lease, the workers' leases come out of that one.
+
+    With `on="ray"`, workers are on the nodes of a Ray cluster: Ray chooses the node, the broker
+    there leases. It is the cluster of RAY_ADDRESS, or the one that runs here; `on="ray://HOST:PORT"`
+    names another.
 
     Replaces a `ProcessPoolExecutor`, with the same arguments: `max_tasks_per_child` is another name
     for `reuse`; `mp_context` has no effect, as Sublet starts workers in its own way, as clean as
@@ -84,6 +92,7 @@ class Pool(Executor):
         cpus: int | None = None,
         name: str | None = None,
         cold: bool = False,
+        on: str = "local",
         mp_context: object = None,
         max_tasks_per_child: int | None = None,
     ) -> None:
@@ -105,8 +114,9 @@ class Pool(Executor):
         if initializer is not None and not callable(initializer):
             raise BadRequest("The initializer cannot be called.", "Name a function.")
         _refuse_broken_fork()
-        workers = max_workers or len(os.sched_getaffinity(0))
         threads = isolation != "process"
+        cluster = None if on == "local" else _cluster(on)
+        workers = max_workers or _processors(cluster, threads)
         terms = Terms(
             memory=_memory(memory),
             name=name,
@@ -122,7 +132,10 @@ class Pool(Executor):
         descriptors.raise_limit()
         self._numbers = itertools.count(1)
         self._scheduler = Scheduler(
-            terms, most=1 if threads else workers, width=workers if threads else 1
+            terms,
+            most=1 if threads else workers,
+            width=workers if threads else 1,
+            start=cluster or WorkerHandle,
         )
 
     def submit(  # type: ignore[override]  # It takes `memory` besides.
@@ -215,6 +228,20 @@ class Pool(Executor):
         terms = self._scheduler.terms
         state = "closed" if self._scheduler.closed else f"{len(self._scheduler)} calls wait"
         return f"<sublet.Pool {terms.isolation}, memory={terms.memory}, {state}>"
+
+
+def _cluster(on: str) -> "ClusterWorkers":
+    if on != "ray" and not on.startswith("ray://"):
+        raise BadRequest(f"on={on!r} is no place.", "Write local, ray or ray://HOST:PORT.")
+    from sublet.pool.cluster import workers_on
+
+    return workers_on(on)
+
+
+def _processors(cluster: "ClusterWorkers | None", on_one_node: bool) -> int:
+    if cluster is None:
+        return len(os.sched_getaffinity(0))
+    return cluster.processors(on_one_node)
 
 
 def _in_order(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sublet.errors import BadRequest
 from sublet.pool.call import Call
 from sublet.pool.dispatcher import Dispatcher
-from sublet.pool.worker import Terms, WorkerHandle
+from sublet.pool.worker import PoolWorker, StartWorker, Terms
 
 
 class Scheduler:
@@ -18,8 +18,9 @@ class Scheduler:
     May be used from any thread. Without references, and so without calls, it closes idle workers.
     """
 
-    def __init__(self, terms: Terms, most: int, width: int) -> None:
+    def __init__(self, terms: Terms, most: int, width: int, start: StartWorker) -> None:
         self.terms = terms
+        self._start = start
         self.closed = False
         self._most = most
         self._width = width
@@ -27,7 +28,7 @@ class Scheduler:
         self._lock = threading.Lock()
         self._waiting: deque[Call] = deque()
         self._dispatchers: list[Dispatcher] = []
-        self._idle: list[WorkerHandle] = []
+        self._idle: list[PoolWorker] = []
 
     def __del__(self) -> None:
         if self._pid == os.getpid():
@@ -96,7 +97,7 @@ class Scheduler:
             self._dispatchers.remove(dispatcher)
             return True
 
-    def worker_for(self, call: Call, reasons: dict[int, str]) -> WorkerHandle:
+    def worker_for(self, call: Call, reasons: dict[int, str]) -> PoolWorker:
         """An idle worker, or a new one, which keeps in `reasons` why it waits."""
         terms = self.terms
         if call.memory is not None:
@@ -114,9 +115,9 @@ class Scheduler:
             else:
                 reasons.pop(number, None)
 
-        return WorkerHandle(terms, call.name, on_wait)
+        return self._start(terms, call.name, on_wait)
 
-    def put_back(self, worker: WorkerHandle) -> None:
+    def put_back(self, worker: PoolWorker) -> None:
         """Keep a worker that can take more calls, from a dispatcher that ends."""
         with self._lock:
             if not self.closed:
@@ -145,7 +146,7 @@ class Scheduler:
         self._dispatchers.append(dispatcher)
         dispatcher.thread.start()
 
-    def _dismiss(self, workers: list[WorkerHandle]) -> None:
+    def _dismiss(self, workers: list[PoolWorker]) -> None:
         """Let idle workers end, followed by a dispatcher that takes no calls."""
         dispatcher = Dispatcher(self, 0, "sublet-pool-end")
         for worker in workers:

@@ -6,7 +6,7 @@ import pickle
 import socket
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -36,6 +36,51 @@ class Terms(Struct, frozen=True):
     cpus: int | None = None
     on_oom: str = "fail"
     cold: bool = False
+
+
+class PoolWorker(Protocol):
+    """One worker, on this machine or another, as dispatchers use it. One thread at a time."""
+
+    ready: bool
+    """Whether it has its lease, and may be given calls."""
+    leaving: bool
+    """Whether it takes no more calls, and is only followed until it has ended."""
+    reusable: bool
+    served: int
+    """The number of calls that it has answered."""
+    attempts: int
+
+    def fileno(self) -> int:
+        """Becomes readable when its broker has something to say."""
+
+    def answers(self) -> int:
+        """Becomes readable when it has answered; may be the same descriptor."""
+
+    def send(self, number: int, call: pickle_transport.PickledObject) -> None:
+        """Give it a call; it must be ready."""
+
+    def receive_nowait(self) -> pickle_transport.PicklePacket | None:
+        """The next packet from it; None if there is none now."""
+
+    def hear(self) -> "Ended | None":
+        """Take in what the broker says; how the worker ended, once it has. Raises a refusal."""
+
+    def unread(self) -> set[int]:
+        """The calls that a worker had not read when it ended."""
+
+    def retire(self) -> None:
+        """It takes no more calls, as it has said; with threads, it finishes others first."""
+
+    def dismiss(self) -> None:
+        """Send no more calls: it ends when it has answered those that it has."""
+
+    def close(self) -> None:
+        """Drop it; one that still lives is ended."""
+
+
+StartWorker = Callable[[Terms, str, Callable[[str], None]], PoolWorker]
+"""Starts a worker; the last argument is called with the reason while it waits for its lease, and
+then with an empty one."""
 
 
 class WorkerHandle:
@@ -93,6 +138,10 @@ class WorkerHandle:
     def fileno(self) -> int:
         """The connection to the broker."""
         return self._job.fileno()
+
+    def answers(self) -> int:
+        """The channel to it."""
+        return self.channel.fileno()
 
     @property
     def job(self) -> int | None:
