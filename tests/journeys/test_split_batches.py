@@ -41,6 +41,29 @@ model.compile("sgd", "mse")
 model.fit(np.ones((4, 65536, 4), "f"), np.ones((4, 1), "f"), batch_size=4, verbose=0)
 """
 
+ARRAYS = """
+import sys
+import keras
+import numpy as np
+from keras import layers
+
+keras.utils.set_random_seed(1)
+numbers, words = layers.Input((1024,)), layers.Input((4,), dtype="int32")
+flat = layers.Flatten()(layers.Embedding(9, 2)(words))
+joined = layers.Concatenate()([layers.Dense(2)(numbers), flat])
+heads = {name: layers.Dense(1, name=name)(joined) for name in ("one", "two")}
+model = keras.Model([numbers, words], heads)
+model.compile("sgd", {"one": "mse", "two": "mae"})
+rng = np.random.default_rng(0)
+rows = 10_000
+x = [rng.normal(size=(rows, 1024)).astype("f"), rng.integers(0, 9, (rows, 4))]
+y = {"one": rng.normal(size=(rows, 1)), "two": rng.normal(size=rows)}
+options = {"batch_size": 64, "epochs": 2, "validation_split": 0.2, "verbose": 0}
+history = model.fit(x, y, sample_weight=rng.random(rows), **options).history
+found = model.predict(x, batch_size=100, verbose=0)
+np.savez(sys.argv[1], *model.get_weights(), *history.values(), *found.values())
+"""
+
 SPLIT = "do not fit in 96 MiB; training in"
 
 
@@ -142,3 +165,16 @@ def test_a_model_of_which_one_row_does_not_fit_says_by_how_much(sandbox: Sandbox
     assert "sublet: a micro-batch of 1 does not fit in 48 MiB" in answer.stderr
     assert "lacks at least" in answer.stderr
     assert "the program needed more memory than its lease" in answer.stderr
+
+
+def test_arrays_stay_beside_the_lease_and_give_the_same(sandbox: Sandbox) -> None:
+    """Shuffled by Keras, cast as by Keras, in structures; what they hold would not fit."""
+    sandbox.write("learn.py", ARRAYS)
+    whole, _ = run(sandbox, "whole.npz", "--memory", "512MiB")
+    assert whole["peak"] > 40 << 20
+    small, said = run(sandbox, "rows.npz", "--memory", "24MiB", "--on-oom", "split")
+    assert small["peak"] < 24 << 20
+    assert "micro-batches" not in said
+    with np.load(sandbox.work / "whole.npz") as known, np.load(sandbox.work / "rows.npz") as found:
+        for name in known.files:
+            np.testing.assert_array_equal(known[name], found[name])

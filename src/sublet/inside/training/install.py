@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import hook
 from ..current_lease import current, say
-from . import checks, loss_parts
+from . import array_rows, checks, loss_parts
 from .replicas import Replicas
 from .steps import LossStep, PredictStep
 
@@ -71,6 +71,7 @@ def _patch(trainer: Any) -> None:
     if getattr(trainer, "_sublet", False):
         return
     loss_parts.install()
+    array_rows.install()
     trainer._sublet = True
     train, test = trainer.make_train_function, trainer.make_test_function
     predict = trainer.make_predict_function
