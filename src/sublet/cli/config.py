@@ -18,7 +18,7 @@ _COLUMNS = (table.Column("setting"), table.Column("value"), table.Column("from")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("verb", type=click.Choice(tuple(settings.VERBS)), default="run")
 def command(verb: str, as_json: bool) -> int:
-    """Show what the options of a command are if they are not typed.
+    """Show the settings of a command, and where each comes from.
 
     \b
     sublet config            for `sublet run`

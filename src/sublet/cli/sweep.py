@@ -98,7 +98,7 @@ class SweepCommand(program_options.ProgramCommand):
     help="A parameter: values 0.1,0.01; integers 0-4; a range 1..9 or log:1e-4..1e-1 to draw from.",
 )
 @click.option(
-    "--metric", default="val_loss", show_default=True, metavar="NAME", help="What is compared."
+    "--metric", default="val_loss", show_default=True, metavar="NAME", help="The metric to rank by."
 )
 @click.option("--mode", type=click.Choice(["min", "max"]), help="Default: by the metric's name.")
 @click.option(
@@ -106,51 +106,53 @@ class SweepCommand(program_options.ProgramCommand):
     type=click.Choice(["grid", "random", "halving", "optuna"]),
     default="grid",
     show_default=True,
-    help="All combinations; some by chance; all, of which losers end early; or Optuna's TPE.",
+    help="grid: every combination; random: some of them; halving: all, and losers stop early; "
+    "optuna: Optuna's TPE.",
 )
-@click.option("--trials", type=click.IntRange(1), metavar="N", help="How many, at most.")
+@click.option("--trials", type=click.IntRange(1), metavar="N", help="Run at most N trials.")
 @click.option(
     "--budget",
     metavar="NAME=MOST",
-    help="The argument that says how long to train, such as epochs=27; halving begins with less.",
+    help="The argument that says how long to train, and its largest value, such as epochs=27; "
+    "halving starts with less.",
 )
 @click.option(
     "--metrics",
     metavar="FILE",
-    help="Where a trial leaves its metrics, in its directory {dir}: JSON, CSV, or a directory of "
-    "TensorBoard's. Default: lines that it prints, such as val_loss: 0.12.",
+    help="Read metrics from this file in the trial's directory {dir}: JSON, CSV, or TensorBoard's "
+    "event files. Default: from lines that the program prints, such as val_loss: 0.12.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn by chance.")
+@click.option("--seed", type=int, default=0, show_default=True, help="For random choices.")
 @click.option(
-    "--at-once", type=click.IntRange(1), metavar="N", help="Run at most N. Default: what fits."
+    "--at-once", type=click.IntRange(1), metavar="N", help="Run at most N at a time. Default: what fits."
 )
 @click.option(
     "-d",
     "--directory",
     metavar="DIR",
     shell_complete=complete_files,
-    help="Keep the sweep here; the same command goes on with it.",
+    help="Keep the sweep here; the same command continues it.",
 )
 @program_options.memory
 @program_options.device
 @click.option("--cpus", type=click.IntRange(1), metavar="N", help="Use at most N cores for each.")
-@click.option("-t", "--time", metavar="SPAN", help="Time limit of each, such as 45min.")
-@click.option("--retries", type=click.IntRange(0), default=0, metavar="N", help="Of each.")
+@click.option("-t", "--time", metavar="SPAN", help="Time limit of each run, such as 45min.")
+@click.option("--retries", type=click.IntRange(0), default=0, metavar="N", help="Retry a run up to N times.")
 @program_options.python
 @program_options.cold
 @click.option("-q", "--quiet", is_flag=True, help="Print the table alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @program_options.words
 def command(words: tuple[str, ...], quiet: bool, as_json: bool, **options: Any) -> int:
-    """Run PROGRAM for all parameters, each run a leased job, and rank the runs by a metric.
+    """Run PROGRAM with many parameters, each run as a leased job, and rank the runs by a metric.
 
-    A parameter becomes an argument, --lr 0.1, behind the others; write {lr} where it shall
-    stand instead. {dir} is a directory of the trial's own, {trial} its number. PROGRAM may be
-    a file that says all of this: sweep.toml.
+    Each parameter is added to the arguments as --lr 0.1; write {lr} to put it elsewhere. {dir} is
+    the trial's own directory, {trial} its number. PROGRAM may be a file with all of this:
+    sweep.toml.
 
     \b
     sublet sweep train.py --epochs 5 --grid lr=0.1,0.01 --grid seed=0-4
-    sublet sweep --grid lr=log:1e-4..1e-1 --search halving --trials 27 --budget epochs=27 train.py
+    sublet sweep --grid lr=log:1e-4..1e-1 --search random --trials 20 train.py
     sublet sweep --grid lr=0.1,0.01 --metrics log.csv train.py --csv {dir}/log.csv
     """
     from sublet.sweeps.program_sweep import ProgramSweep
