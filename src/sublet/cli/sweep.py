@@ -124,7 +124,10 @@ class SweepCommand(program_options.ProgramCommand):
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="For random choices.")
 @click.option(
-    "--at-once", type=click.IntRange(1), metavar="N", help="Run at most N at a time. Default: what fits."
+    "--at-once",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Run at most N at a time. Default: what fits.",
 )
 @click.option(
     "-d",
@@ -137,7 +140,9 @@ class SweepCommand(program_options.ProgramCommand):
 @program_options.device
 @click.option("--cpus", type=click.IntRange(1), metavar="N", help="Use at most N cores for each.")
 @click.option("-t", "--time", metavar="SPAN", help="Time limit of each run, such as 45min.")
-@click.option("--retries", type=click.IntRange(0), default=0, metavar="N", help="Retry a run up to N times.")
+@click.option(
+    "--retries", type=click.IntRange(0), default=0, metavar="N", help="Retry a run up to N times."
+)
 @program_options.python
 @program_options.cold
 @click.option("-q", "--quiet", is_flag=True, help="Print the table alone.")
