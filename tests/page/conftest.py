@@ -32,7 +32,9 @@ class PageServer:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
         self.origin = f"http://127.0.0.1:{self.port}"
-        config = uvicorn.Config(self.app, log_level="critical", ws="none", lifespan="on")
+        config = uvicorn.Config(
+            self.app, log_level="critical", ws="none", http="h11", lifespan="on"
+        )
         config.timeout_graceful_shutdown = 1
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],))

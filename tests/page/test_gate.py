@@ -1,6 +1,7 @@
 """Nobody gets past the gate who should not: every route, every method, every way to ask."""
 
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -234,3 +235,11 @@ def test_numbers_that_cannot_be_are_refused(server: PageServer) -> None:
         assert answer.status in (400, 404), path
     headers = {**server.cookie, "Origin": server.origin}
     assert server.ask("POST", base + "jobs/1/retry", headers).status == 404
+
+
+def test_a_header_without_end_is_cut_off(server: PageServer) -> None:
+    """Other users of the machine reach the port, and must not keep the server busy."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ")
+        with pytest.raises(ConnectionError):
+            connection.sendall(b"a" * 100_000_000)

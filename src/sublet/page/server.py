@@ -50,6 +50,7 @@ def serve(home: Home, host: str, port: int | None, say: Callable[[str], None]) -
         log_level="critical",
         access_log=False,
         server_header=False,
+        http="h11",  # The other parser bounds no header: one without end would keep us busy.
         ws="none",
         timeout_graceful_shutdown=_LEAVE,
         lifespan="on",
