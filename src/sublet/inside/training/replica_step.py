@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import batch
+from .assigned import is_float
 from .micro_step import MicroStep, Traced, _array
 from .replicas import Replicas
 
@@ -70,7 +71,7 @@ class ReplicaStep(MicroStep):
         return [*self.model.metrics_variables, *self._counters()]
 
     def _counters(self) -> list[Any]:
-        return [one for one in self.model.non_trainable_variables if not _is_float(one)]
+        return [one for one in self.model.non_trainable_variables if not is_float(one)]
 
     def _zeros(self, traced: Traced) -> list[Any]:
         """What the loss, the losses of outputs and the gradients are before the first
@@ -100,7 +101,7 @@ class ReplicaStep(MicroStep):
         model, first = self.model, self._replicas.first + number == 0
         weights, metrics = model.trainable_weights, model.metrics_variables
         counters = self._counters()
-        floats = [one for one in model.non_trainable_variables if _is_float(one)]
+        floats = [one for one in model.non_trainable_variables if is_float(one)]
         local = [tf.identity(one.value) for one in weights]
         before = [tf.identity(one.value) for one in floats]
         start = [_apart(one, self._replicas.first + number) for one in counters]
@@ -154,10 +155,6 @@ class ReplicaStep(MicroStep):
 
 def _pieces(data: Any, size: Any) -> Any:
     return (batch.rows(data) + size - 1) // size
-
-
-def _is_float(variable: Any) -> bool:
-    return str(variable.dtype).startswith(("float", "bfloat"))
 
 
 def _apart(variable: Any, replica: int) -> Any:
