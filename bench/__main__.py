@@ -22,7 +22,7 @@ NAMES = (
     "fence",
     "split",
     "parts",
-    "stacks",
+    "sweeps",
     "classes",
     "pool",
     "threads",

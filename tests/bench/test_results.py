@@ -21,6 +21,7 @@ from bench import (
     sizing,
     startup,
     step,
+    sweeps,
     threads,
     ways,
 )
@@ -38,6 +39,19 @@ RESULTS = (
         {"plain": (3.0, 3.2, 3.1), "sublet-command": (0.15, 0.2), "sublet-call": (0.05,)}
     ),
     jobs.result(DRIVES, (8, 24)),
+    sweeps.result(
+        {"sublet run": 4.5, "sublet": 7.1, "fit": 50.7, "pool": 31.2},
+        {"sublet run": 6.0, "fit": 20.0},
+        {
+            "MLP 2048": (
+                "serial",
+                {"auto": 1234.5, "fused": float("inf"), "packed": 1400.0, "serial": 1200.0},
+            )
+        },
+        {"whole": [20.0, {"rate": 0.01}], "halving": [6.0, {"rate": 0.01}]},
+        {"1": 1.2, "128": 8.0},
+        {"mlp SGD": (1e-6, 1e-6), "batchnorm Adam": (1e-2, 1e-5)},
+    ),
     memory.result(
         {
             "python job.py": memory.Weights(6, 0, 1860 * MiB),

@@ -35,7 +35,7 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def swept(space: Any = None, build: Any = build, **options: Any) -> SweepResult:
     settings: dict[str, Any] = {"data": DATA, "epochs": 2, "progress": False} | options
-    return sublet.sweep(build, space or {"rate": [0.01, 0.05]}, **settings)
+    return sublet.sweep(build, {"rate": [0.01, 0.05]} if space is None else space, **settings)
 
 
 def curves(result: SweepResult) -> list[Any]:
@@ -60,6 +60,18 @@ def test_every_trial_ends_as_if_it_were_trained_alone() -> None:
     assert max(one.weights for one in fused.differences.values()) < 1e-4
     # The same seed begins with the same weights.
     assert fused.trials[0].history["loss"][0] != fused.trials[1].history["loss"][0]
+
+
+def test_each_trial_has_rows_in_an_order_of_its_own_when_asked() -> None:
+    """By its seed, so the same in a stack as alone."""
+    space = {"rate": [0.05], "seed": [3, 4]}
+    common, each, alone = (
+        swept(space, way=way, shuffle=shuffle)
+        for way, shuffle in (("fused", True), ("fused", "each"), ("serial", "each"))
+    )
+    for one, other in zip(curves(each), curves(alone), strict=True):
+        np.testing.assert_allclose(one["loss"], other["loss"], rtol=1e-4)
+    assert not np.allclose(curves(common)[0]["loss"], curves(each)[0]["loss"], rtol=1e-4)
 
 
 def test_losers_leave_a_stack_early_and_the_best_trial_is_the_same() -> None:
@@ -168,8 +180,9 @@ def test_a_hypermodel_of_keras_tuner_builds_models() -> None:
         def build(self, hp: Any) -> Any:
             return build(hp.Float("rate", 1e-4, 1e-1), hp.Int("units", 1, 8))
 
-    result = swept({"rate": [0.01, 0.05], "units": [3]}, Tuned(), way="serial")
-    assert result.best.model.layers[0].units == 3
+    for builder in (Tuned(), lambda hp: Tuned().build(hp)):
+        result = swept({"rate": [0.01, 0.05], "units": [3]}, builder, way="serial", epochs=1)
+        assert result.best.model.layers[0].units == 3
 
 
 def test_a_dataset_and_weights_of_classes_train_as_fit_does() -> None:
@@ -249,6 +262,17 @@ def _uncompiled(rate: float) -> Any:
     return keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
 
 
+def _sharing() -> Callable[[float], Any]:
+    layer = keras.layers.Dense(1)
+
+    def build(rate: float) -> Any:
+        model = keras.Sequential([keras.Input((4,)), layer])
+        model.compile(keras.optimizers.SGD(rate), "mse")
+        return model
+
+    return build
+
+
 def _changing() -> Callable[[float], Any]:
     sizes = iter(range(1, 99))
     return lambda rate: build(rate, next(sizes))
@@ -260,7 +284,15 @@ def _changing() -> Callable[[float], Any]:
         ({"build": _uncompiled}, "not compiled"),
         ({"build": lambda rate: "model"}, "no Keras 3 model"),
         ({"build": _changing()}, "different models for the same parameters"),
+        ({"build": _sharing()}, "the same weights twice: .*dense"),
         ({"build": 7}, "cannot build models"),
+        ({"space": {}}, "empty"),
+        ({"data": (_ROWS[:, :3], DATA[1])}, "cannot be trained with this data"),
+        ({"shuffle": "all"}, "shuffle='all' is unknown"),
+        (
+            {"data": tf.data.Dataset.from_tensors(DATA), "shuffle": "each"},
+            "one order for all trials",
+        ),
         ({"space": {"speed": [1]}}, "cannot be called with speed"),
         ({"space": {"rate": []}}, "no values"),
         ({"metric": "accuracy"}, "There is no metric 'accuracy'; there are: loss, mae"),

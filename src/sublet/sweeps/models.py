@@ -42,7 +42,7 @@ class Inside:
         """Call it; what it refuses is a BadRequest."""
         try:
             return function(*arguments)
-        except self.local.Refused as why:
+        except self.building.Refused as why:
             raise BadRequest(why.message, why.hint) from None
 
 
@@ -71,6 +71,8 @@ class Models:
         self._local = inside.local.Local(builder, data, epochs, callbacks)
         self._here: set[int] = set()
         """The trials that train in this process."""
+        self._fused: set[int] = set()
+        """Those that train as one with others, here or in a worker."""
         self._packed = Packed(inside.remote, builder, data, epochs, callbacks, memory or "auto")
         self.weights: dict[int, Any] = {}
         """Of trials that have ended."""
@@ -157,11 +159,11 @@ class Models:
         return model
 
     def verify(self, sweep: Sweep) -> dict[int, Difference]:
-        """Train some of the trials of this process by themselves; how far they are from that."""
+        """Train some of the fused trials by themselves; how far they are from that."""
         fused = [
             trial
             for trial in sweep.trials
-            if trial.number in self._here and trial.state == "done" and is_number(trial.value)
+            if trial.number in self._fused and trial.state == "done" and is_number(trial.value)
         ]
         step = -(-len(fused) // _VERIFIED) or 1
         return {
@@ -188,10 +190,10 @@ class Models:
                     "A tf.data.Dataset cannot be sent to workers, so trials cannot be packed.",
                     'Give arrays, or way="serial".',
                 )
-            self._pack(trials, "all", "it was asked for", reports)
+            self._pack(trials, "all", "packed", "it was asked for", reports)
             return
         if not self._checked:
-            self._inside.call(self._local.check, trials[0].params)
+            self._inside.call(self._local.check, trials[0].params, self._metric)
             self._checked = True
         groups: dict[Any, list[Trial]] = {}
         for trial in trials:
@@ -200,35 +202,51 @@ class Models:
             except BadRequest:
                 raise
             except Exception as error:  # The builder's own.
-                reports.ended(trial.number, "failed", error=self._inside.local.said(error))
+                reports.ended(trial.number, "failed", error=self._inside.building.said(error))
             else:
                 groups.setdefault(self._inside.groups.key(model), []).append(trial)
+        chosen = [(members, self._chosen(members)) for members in groups.values()]
+        fused = [choice for _, choice in chosen if choice.way == "fused"]
+        apart = self._data.sendable and self._inside.groups.apart(fused, self._packed.count)
         names = self._inside.groups.Names()
-        for members in groups.values():
-            self._choose(members, names, reports)
+        for members, choice in chosen:
+            self._put(members, choice, apart, names, reports)
 
-    def _choose(self, trials: Sequence[Trial], names: Any, reports: Reports) -> None:
-        """Choose the way for trials of one architecture."""
+    def _chosen(self, trials: Sequence[Trial]) -> Any:
+        """The way for trials of one architecture."""
+        pack = (lambda: self._packed.measure(trials)) if self._data.sendable else None
         numbers = [trial.number for trial in trials]
-        choice = self._inside.call(
-            self._inside.groups.choose, self._local, numbers, self._data, self._way
-        )
-        name = names.of(self._local.built(numbers[0]))
-        if choice.way == "packed":
+        return self._inside.call(self._inside.groups.choose, self._local, numbers, self._way, pack)
+
+    def _put(
+        self, trials: Sequence[Trial], choice: Any, apart: bool, names: Any, reports: Reports
+    ) -> None:
+        """Have these trained in the way that was chosen, once `train` goes on; with `apart`, those
+        that are one train in a worker."""
+        numbers = [trial.number for trial in trials]
+        name, why = names.of(self._local.built(numbers[0])), choice.why
+        if choice.way == "fused":
+            self._fused |= set(numbers)
+        if choice.way == "packed" or (choice.way == "fused" and apart):
             for number in numbers:
                 self._local.drop(number)
-            self._pack(trials, name, choice.why, reports)
+            if choice.way == "fused":
+                self._packed.join(numbers)
+                why += "; beside other architectures"
+            self._pack(trials, name, choice.way, why, reports)
             return
         self._here |= set(numbers)
         for part in choice.parts:
             self._local.join(part, choice.make, choice.trainer)
-        reports.way(name, choice.way, len(trials), choice.why)
+        reports.way(name, choice.way, len(trials), why)
 
-    def _pack(self, trials: Sequence[Trial], name: str, why: str, reports: Reports) -> None:
+    def _pack(
+        self, trials: Sequence[Trial], name: str, way: str, why: str, reports: Reports
+    ) -> None:
         for trial in trials:
             if (kept := self._kept(trial)) is not None:
                 self._packed.kept[trial.number] = kept
-        reports.way(name, "packed", len(trials), why)
+        reports.way(name, way, len(trials), why)
 
     def _kept(self, trial: Trial) -> Any:
         """The state in which an earlier run has left a trial; None if it begins."""
@@ -243,12 +261,8 @@ class Models:
     ) -> None:
         for one in logs:
             if self._metric not in one:
-                names = ", ".join(one) or "none"
-                raise BadRequest(
-                    f"There is no metric {self._metric!r}; there are: {names}.",
-                    "Name one of them, or add it to model.compile(metrics=…)."
-                    + ("" if self._data.has_validation else " val_… needs validation_data."),
-                )
+                building, validated = self._inside.building, self._data.has_validation
+                raise BadRequest(*building.no_metric(self._metric, one, validated))
         reports.epochs(number, epoch, [_plain(one) for one in logs])
         if self._summaries is not None:
             for place, one in enumerate(logs):

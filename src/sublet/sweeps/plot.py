@@ -33,9 +33,9 @@ def _curves(sweep: Sweep, top: float) -> list[str]:
     parts.append(svg.frame(_LEFT, top, _WIDTH - _LEFT - _RIGHT, height))
     if not values:
         return parts
-    y = _Axis(values, top + height - 6, top + 6)
+    y = Axis(values, top + height - 6, top + 6)
     epochs = max(trial.epochs for trial in sweep.trials) or 1
-    x = _Axis([1, max(epochs, 2)], _LEFT + 8, _WIDTH - _RIGHT - 8)
+    x = Axis([1, max(epochs, 2)], _LEFT + 8, _WIDTH - _RIGHT - 8)
     parts += [
         svg.text(_LEFT - 6, y.place(value) + 4, shown(float(value)), "end", "#555", 11)
         for value in (y.low, y.high)
@@ -86,7 +86,7 @@ def _is_log(sweep: Sweep, name: str) -> bool:
     return "loguniform" in sweep.settings.space.get(name, {})
 
 
-class _Axis:
+class Axis:
     """Places for numbers between two ends."""
 
     def __init__(self, values: Sequence[float], first: float, last: float, log: bool = False):
@@ -122,8 +122,8 @@ class _Categories:
         return [(self.place(name), name) for name in self._names]
 
 
-def _axis(values: Sequence[Any], first: float, last: float, log: bool) -> _Axis | _Categories:
+def _axis(values: Sequence[Any], first: float, last: float, log: bool) -> Axis | _Categories:
     numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
     if len(numbers) < len(values):
         return _Categories(values, first, last)
-    return _Axis(numbers, first, last, log)
+    return Axis(numbers, first, last, log)

@@ -4,6 +4,7 @@ On a terminal and in plain output a line is printed for each way that was chosen
 that is better than all before.
 """
 
+import html
 import sys
 import time
 from collections.abc import Callable
@@ -114,7 +115,7 @@ class Progress:
         line = self.line(sweep)
         match self._canvas:
             case progress_canvas.Notebook():
-                self._canvas.put(f"<pre>{_escaped(line)}</pre>{table.html(sweep)}")
+                self._canvas.put(f"<pre>{html.escape(line)}</pre>{table.html(sweep)}")
             case progress_canvas.Terminal():
                 from rich.text import Text
 
@@ -132,12 +133,6 @@ def _shown(trial: Trial, sweep: Sweep) -> str:
     params = " ".join(f"{plain(name)}={table.shown(one)}" for name, one in trial.params.items())
     value = "" if trial.value is None else table.shown(trial.value)
     return f"{plain(sweep.settings.metric)} {value}, trial {trial.number}: {params}"
-
-
-def _escaped(text: str) -> str:
-    from html import escape
-
-    return escape(text)
 
 
 def _print(line: str) -> None:

@@ -34,7 +34,7 @@ def sweep(
     trials: int | None = None,
     search: "SearchName | HalvingOptions | PopulationOptions | Any" = "grid",
     batch_size: int = 32,
-    shuffle: bool = True,
+    shuffle: bool | Literal["each"] = True,
     seed: int = 0,
     class_weight: Mapping[int, float] | None = None,
     callbacks: Sequence[Any] | Callable[[TrialResult], Sequence[Any]] | None = None,
@@ -62,8 +62,8 @@ def sweep(
     :param search: "grid" (all), "random", "halving" (losers end early), "pbt" (losers take over the
         weights of winners), `sublet.sweeps.halving(...)` or `pbt(...)` with options, or an Optuna
         study or sampler.
-    :param shuffle: whether the rows of arrays come in another order in each epoch; all trials see
-        the same order.
+    :param shuffle: whether the rows of arrays come in another order in each epoch: the same for all
+        trials, or with "each" one for each trial, by its `seed` or its number.
     :param callbacks: Keras callbacks, copied for each trial, or a function of a trial (`number`,
         `params`) that returns some. They are called for epochs, not for batches.
     :param way: "auto", or "fused", "packed" or "serial" to decide yourself.
@@ -78,6 +78,8 @@ def sweep(
     )
     if way not in WAYS:
         raise BadRequest(f"way={way!r} is unknown.", f"Write {', '.join(WAYS)}.")
+    if shuffle not in (True, False, "each"):
+        raise BadRequest(f"shuffle={shuffle!r} is unknown.", 'Write True, False or "each".')
     if batch_size < 1:
         raise BadRequest(f"batch_size={batch_size}: at least one row.", "Such as 32.")
     if memory is not None and way != "packed":
@@ -167,7 +169,7 @@ def _with_options(
     settings: Settings,
     data: Any,
     batch_size: int,
-    shuffle: bool,
+    shuffle: bool | str,
     class_weight: Mapping[int, float] | None,
 ) -> Settings:
     from msgspec import structs

@@ -11,19 +11,16 @@ from keras.src import tree
 from ..training.refused import Refused
 from .batches import Chunk
 from .chunk_loop import chunk_loop, spec_of
-from .epochs import Epochs, flat_logs
 from .numbers import inner, numbers_of, places, put
 from .state import copied
-from .trainer import Logs
+from .trainer import Logs, flat_logs
 
 
-class Alone(Epochs):
-    """A Trainer of one model. The model's own variables are always up to date."""
+class Alone:
+    """A member of a Group: one model, whose own variables are always up to date."""
 
-    def __init__(self, model: Any, order: int = 0) -> None:
-        """`order` is the model's place among the orders of batches, if each has its own."""
+    def __init__(self, model: Any) -> None:
         self._model = model
-        self._order = order
         self._functions: dict[Any, Callable[..., Any]] = {}
 
     @property
@@ -72,18 +69,18 @@ class Alone(Epochs):
         known = ", ".join(numbers_of(self._model))
         raise Refused(f"No number {name!r} can be set.", f"There are: {known}.")
 
-    def write_back(self) -> None:
+    def write_back(self, whole: bool = True) -> None:
         pass
 
     def _run(self, training: bool, chunk: Chunk) -> None:
         self.build(chunk)
-        chunk = chunk.of([self._order]).alone()
+        chunk = chunk.alone()
         self._traced(training, chunk)(chunk.data, chunk.steps)
 
     def build(self, chunk: Chunk) -> None:
         """Make the variables of metrics and optimizer, if they are missing."""
         if not self._model.optimizer.built:
-            one = chunk.of([self._order]).alone().data
+            one = chunk.alone().data
             self._model._symbolic_build(data_batch=tree.map_structure(lambda x: x[0], one))
 
     def _traced(self, training: bool, chunk: Chunk) -> Callable[..., Any]:

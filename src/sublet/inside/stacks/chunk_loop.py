@@ -16,16 +16,21 @@ def spec_of(data: Any) -> Any:
 
 def chunk_loop(step: Callable[[Any], None], spec: Any) -> Callable[[Any, int], None]:
     """A graph that calls `step` with the first batches of a chunk, one after the other; it is
-    called with the chunk and their number."""
+    called with the chunk and their number, and returns when they are done."""
 
-    def steps(data: Any, count: Any) -> None:
+    def steps(data: Any, count: Any) -> Any:
         def body(number: Any) -> Any:
             step(tree.map_structure(lambda one: one[number], data))
             return number + 1
 
-        tf.while_loop(lambda number: number < count, body, [tf.constant(0)], parallel_iterations=1)
+        start = [tf.constant(0)]
+        return tf.while_loop(lambda number: number < count, body, start, parallel_iterations=1)[0]
 
     function = tf.function(steps, autograph=False)
     # Not the function itself, which would warn of the many graphs that a sweep needs.
     traced = function.get_concrete_function(spec, tf.TensorSpec([], tf.int32))
-    return lambda data, count: traced(*tree.flatten(data), tf.constant(count))
+
+    def call(data: Any, count: int) -> None:
+        int(traced(*tree.flatten(data), tf.constant(count)))  # Waits for the device.
+
+    return call

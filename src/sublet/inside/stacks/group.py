@@ -1,4 +1,4 @@
-"""Several trainers that take the same batches: stacks that are as large as memory allows, or models
+"""Several members that take the same batches: stacks that are as large as memory allows, or models
 one after the other."""
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from .. import oom
 from ..current_lease import say
 from .alone import Alone
 from .batches import Batches, Chunk
-from .epochs import Epochs
 from .stack import Stack
 from .trainer import Logs
 
 Member = Stack | Alone
 
 
-class Group(Epochs):
+class Group:
     """A Trainer of all models of its members. A stack that runs out of memory goes on as two: no
     step is lost, and none is taken twice."""
 
@@ -31,23 +30,17 @@ class Group(Epochs):
     def models(self) -> Sequence[Any]:
         return tuple(model for member in self.members for model in member.models)
 
-    def begin(self) -> None:
-        for member in self.members:
-            member.begin()
+    def train_epoch(self, batches: Batches) -> list[Logs]:
+        return self._epoch(batches, True)
+
+    def evaluate(self, batches: Batches) -> list[Logs]:
+        return self._epoch(batches, False)
 
     def train(self, chunk: Chunk) -> None:
-        for member in tuple(self.members):
-            self._take(member, chunk, True)
-
-    def test(self, chunk: Chunk) -> None:
-        for member in tuple(self.members):
-            self._take(member, chunk, False)
-
-    def logs(self) -> list[Logs]:
-        return [logs for member in self.members for logs in member.logs()]
+        """Take the steps of a chunk."""
+        self._all(chunk, True)
 
     def keep(self, places: Sequence[int]) -> None:
-        """As those of a Trainer; the order of models in different members stays."""
         begin, kept = 0, []
         for member in self.members:
             count = len(member.models)
@@ -56,7 +49,7 @@ class Group(Epochs):
                 member.keep(inside)
                 kept.append(member)
             else:
-                member.write_back()
+                member.write_back(False)
             begin += count
         self.members = kept
 
@@ -73,9 +66,23 @@ class Group(Epochs):
         member, inside = self._find(place)
         member.set(inside, name, value)
 
-    def write_back(self) -> None:
+    def write_back(self, whole: bool = True) -> None:
         for member in self.members:
-            member.write_back()
+            member.write_back(whole)
+
+    def _epoch(self, batches: Batches, training: bool) -> list[Logs]:
+        for member in self.members:
+            member.begin()
+        for chunk in batches.epoch():
+            self._all(chunk, training)
+        return [logs for member in self.members for logs in member.logs()]
+
+    def _all(self, chunk: Chunk, training: bool) -> None:
+        begin = 0
+        for member in tuple(self.members):
+            end = begin + len(member.models)
+            self._take(member, chunk.of(begin, end), training)
+            begin = end
 
     def _find(self, place: int) -> tuple[Member, int]:
         """The member that has this model, and the model's place there."""
@@ -100,23 +107,25 @@ class Group(Epochs):
         place = self.members.index(member)
         self.members[place : place + 1] = halves
         del member  # Its memory is for the halves.
+        begin = 0
         for half in halves:
-            self._take(half, rest, training)
+            end = begin + len(half.models)
+            self._take(half, rest.of(begin, end), training)
+            begin = end
 
 
 def serial(models: Sequence[Any]) -> Group:
     """The models one after the other, batch by batch."""
-    return Group([Alone(model, order) for order, model in enumerate(models)])
+    return Group([Alone(model) for model in models])
 
 
-def stacks(models: Sequence[Any], batches: Batches, most: int | None = None) -> Group:
-    """The models in stacks of `most` at the most, all about equal. Raises CannotStack."""
+def stacks(models: Sequence[Any], chunk: Chunk, most: int | None = None) -> Group:
+    """The models in stacks of `most` at the most, all about equal; `chunk` is one such as they will
+    get. Raises CannotStack."""
     count = -(-len(models) // (most or len(models)))
-    return Group([Stack(part, batches, orders) for part, orders in parts(models, count)])
+    return Group([Stack(models[a:b], chunk.of(a, b)) for a, b in parts(len(models), count)])
 
 
-def parts(models: Sequence[Any], count: int) -> Iterator[tuple[Sequence[Any], range]]:
-    """The models in so many parts of about the same size, with their places."""
-    edges = [len(models) * place // count for place in range(count + 1)]
-    for begin, end in itertools.pairwise(edges):
-        yield models[begin:end], range(begin, end)
+def parts(models: int, count: int) -> Iterator[tuple[int, int]]:
+    """Where each of so many parts of about the same size begins and ends."""
+    return itertools.pairwise(models * place // count for place in range(count + 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,43 +13,40 @@ from keras.src import tree
 from ..parts.calls import Graph
 from ..training.micro_step import unpack
 from . import checks
-from .batches import Batches, Chunk
+from .batches import Chunk
 from .chunk_loop import chunk_loop, spec_of
-from .epochs import Epochs, flat_logs
 from .forms.site import Lookup
 from .forward import forward
 from .losses import Losses
 from .numbers import Numbers, inner
 from .state import State, copied
-from .trainer import Logs
+from .trainer import Logs, flat_logs
 from .updates import Gradient, updated
 from .values import Value, fold, unfold
 
 
-class Stack(Epochs):
-    """A Trainer. Each step computes all models in one graph, and then changes all variables."""
+class Stack:
+    """A member of a Group. Each step computes all models in one graph, and then changes all
+    variables."""
 
-    def __init__(
-        self, models: Sequence[Any], batches: Batches, orders: Sequence[int] | None = None
-    ) -> None:
-        """`orders` are the models' places among the orders of batches, if each has its own. Raises
-        CannotStack if these models cannot be trained as one with such batches."""
+    def __init__(self, models: Sequence[Any], chunk: Chunk) -> None:
+        """Raises CannotStack if these models cannot be trained as one with chunks like this."""
         checks.check(models)
-        batch = batches.first
-        checks.prepare(models, batch)
+        checks.prepare(models, tree.map_structure(lambda one: one[0], chunk.alone().data))
         self._first = models[0]
         """The model that stands for all, also when it has left. Its variables are not used."""
         self._graph = Graph.of(self._first)
         self._models = list(models)
-        self._orders = list(range(len(models)) if orders is None else orders)
         self._numbers = Numbers(models)
         self._state = State(models)
         self._functions: dict[Any, Callable[..., Any]] = {}
         self._steps = tf.Variable(0, trainable=False, dtype=tf.int64)
         """How many steps are whole."""
         self._before = 0
+        self._written: set[str] = set()
+        """What the models' own variables have of what the stack has."""
         self._losses = Losses(self._first, models, self._numbers)
-        self._traced(True, batches.like(len(models)))  # What cannot be computed is found now.
+        self._traced(True, chunk)  # What cannot be computed is found now.
 
     @property
     def models(self) -> Sequence[Any]:
@@ -102,14 +99,12 @@ class Stack(Epochs):
         return found
 
     def keep(self, places: Sequence[int]) -> None:
-        for place in range(len(self._models)):
-            if place not in places:
-                self._write_back(place)
+        leaving = [place for place in range(len(self._models)) if place not in places]
+        self._write_back(leaving, "optimizers" in self._written)
         self._keep(places)
 
     def _keep(self, places: Sequence[int]) -> None:
         self._models = [self._models[place] for place in places]
-        self._orders = [self._orders[place] for place in places]
         self._numbers.keep(places)
         self._state.keep(places)
         self._losses = Losses(self._first, self._models, self._numbers)
@@ -127,6 +122,7 @@ class Stack(Epochs):
         """Give one model what `snapshot` has of another."""
         for one, value in zip(copied(self._first), snapshot, strict=True):
             self._state.of(one)[place].assign(value)
+        self._written = set()
 
     def numbers(self, place: int) -> dict[str, float]:
         found = self._numbers.of_model(place)
@@ -136,27 +132,28 @@ class Stack(Epochs):
         return found
 
     def set(self, place: int, name: str, value: float) -> None:
+        self._written = set()
         rate = inner(self._first.optimizer)._learning_rate
         if name == "learning_rate" and hasattr(rate, "assign"):
             self._state.of(rate)[place].assign(value)
-        else:
-            self._numbers.set(place, name, value)
+        elif self._numbers.set(place, name, value):
+            self._functions = {}
 
-    def restart(self) -> None:
-        """Forget all steps since the last `write_back`."""
-        self._state.load(self._models)
+    def write_back(self, whole: bool = True) -> None:
+        wanted = {"weights", "optimizers"} if whole else {"weights"}
+        if wanted - self._written:
+            self._write_back(range(len(self._models)), whole)
+            self._written = self._written | wanted
 
-    def write_back(self) -> None:
-        for place in range(len(self._models)):
-            self._write_back(place)
-
-    def _write_back(self, place: int) -> None:
-        self._state.write_back(place, self._models[place])
-        self._numbers.write_back(place)
+    def _write_back(self, places: Iterable[int], whole: bool) -> None:
+        self._state.write_back({place: self._models[place] for place in places}, whole)
+        for place in places:
+            self._numbers.write_back(place)
 
     def _run(self, training: bool, chunk: Chunk) -> None:
-        chunk = chunk.of(self._orders)
         self._before = int(self._steps)
+        if training:
+            self._written = set()
         self._traced(training, chunk)(chunk.data, chunk.steps)
 
     def _traced(self, training: bool, chunk: Chunk) -> Callable[..., Any]:

@@ -40,11 +40,6 @@ class State:
         for one in self.metrics:
             yield one, [_value(one)] * len(models)
 
-    def load(self, models: Sequence[Any]) -> None:
-        """Begin again with what the models' own variables are."""
-        for one, values in self._own(models):
-            self.of(one).assign(np.stack(values))
-
     @property
     def keys(self) -> list[Any]:
         """The variables of the first model that all this is about."""
@@ -89,13 +84,18 @@ class State:
         for one in self.keys:
             self._put(one, rows[id(one)])
 
-    def write_back(self, place: int, model: Any) -> None:
-        """Make one model's own variables what the stack has for it."""
-        if not model.optimizer.built:
-            model.optimizer.build(model.trainable_variables)
-        mine = [*model.trainable_variables, *_others(model), *model.optimizer.variables]
-        for variable, key in zip(mine, [*self.weights, *self.others, *self.slots], strict=True):
-            variable.assign(self.of(key)[place])
+    def write_back(self, models: Mapping[int, Any], whole: bool) -> None:
+        """Make the own variables of models, by their places, what the stack has for them; those of
+        optimizers only if the `whole` is wanted."""
+        keys = [*self.weights, *self.others, *(self.slots if whole else ())]
+        values = [one.numpy() for one in map(self.of, keys)]
+        for place, model in models.items():
+            if whole and not model.optimizer.built:
+                model.optimizer.build(model.trainable_variables)
+            slots = model.optimizer.variables if whole else ()
+            mine = [*model.trainable_variables, *_others(model), *slots]
+            for variable, value in zip(mine, values, strict=True):
+                variable.assign(value[place])
 
     def _put(self, key: Any, values: Any) -> None:
         stacked = np.stack(values) if isinstance(values, list) else values

@@ -12,6 +12,15 @@ Logs = dict[str, float]
 """What Keras tells of one model after an epoch: its loss and its metrics."""
 
 
+def flat_logs(results: Any) -> Logs:
+    """Keras' results by their names. A metric that has several gives each by its own name."""
+    found: Logs = {}
+    for name, value in results.items():
+        inside = value if isinstance(value, dict) else {name: value}
+        found |= {key: float(one) for key, one in inside.items()}
+    return found
+
+
 class CannotStack(Exception):
     """Says which layer keeps models from being trained as one, and why, in words for the user."""
 
@@ -36,8 +45,7 @@ class Trainer(Protocol):
         """The logs of each model, as `evaluate` has them."""
 
     def keep(self, places: Sequence[int]) -> None:
-        """Go on with these models alone, in this order. The others leave as `write_back` would
-        leave them."""
+        """Go on with these models alone, in this order. The others leave with their weights."""
 
     def copy(self, source: int, target: int) -> None:
         """Give one model the weights and the optimizer's state of another. Its numbers (learning
@@ -50,5 +58,6 @@ class Trainer(Protocol):
         """The numbers of one model that `set` can change: of its optimizer by their own names
         (`learning_rate`), of layers after the layer's (`dropout.rate`)."""
 
-    def write_back(self) -> None:
-        """Make all models as if each had been trained alone: weights, optimizer, random numbers."""
+    def write_back(self, whole: bool = True) -> None:
+        """Make all models as if each had been trained alone: weights, statistics, random numbers,
+        and, if they are to be `whole`, optimizers, which takes longer. What is written stays."""

@@ -121,7 +121,7 @@ def _stateless(optimizer: Any, weights: Sequence[Any], rate: Any) -> Iterator[No
     """Have the optimizer change variables by Keras' own means, which a StatelessScope catches."""
     real = {optimizer, inner(optimizer)}
     keys = {id(one): optimizer._var_key(one) for one in weights}
-    kept = ops.cond
+    kept, kept_add = ops.cond, backend.numpy.add
     try:
         for one in real:
             for name in _PLAIN:
@@ -132,13 +132,19 @@ def _stateless(optimizer: Any, weights: Sequence[Any], rate: Any) -> Iterator[No
             object.__setattr__(one, "_var_key", lambda variable: keys[id(variable)])
         if not isinstance(rate, tuple):
             object.__setattr__(inner(optimizer), "_get_current_learning_rate", lambda: rate)
-        ops.cond = _cond
+        ops.cond, backend.numpy.add = _cond, _add
         yield
     finally:
-        ops.cond = kept
+        ops.cond, backend.numpy.add = kept, kept_add
         for one in real:
             for name in (*_PLAIN, *_ASSIGN, "_var_key", "_get_current_learning_rate"):
                 vars(one).pop(name, None)
+
+
+def _add(one: Any, other: Any) -> Any:
+    """A sum, and nothing else: Keras makes a BiasAdd of one whose second part has a single axis
+    longer than 1, which TensorFlow vectorises wrongly for a kernel of shape [1, n, 1]."""
+    return backend.numpy.subtract(one, backend.numpy.negative(other))
 
 
 def _cond(pred: Any, true_fn: Any, false_fn: Any) -> Any:

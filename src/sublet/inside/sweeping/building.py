@@ -5,16 +5,21 @@ from __future__ import annotations
 import contextlib
 import inspect
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
+from ..stacks import checks
+from ..stacks.batches import Chunk
+from ..stacks.trainer import CannotStack, flat_logs
 from ..training.refused import Refused
 
 
 class Builder:
-    """A function `build_model(**params)`, or a Keras Tuner HyperModel, and how it is seeded.
+    """A function `build_model(**params)`, or `build_model(hp)` or a HyperModel as Keras Tuner takes
+    them, and how it is seeded.
 
     The same parameters give the same initial weights: Keras is seeded before each call, with the
     parameter `seed` if there is one, else with the sweep's seed.
@@ -32,7 +37,7 @@ class Builder:
 
     def check(self, names: list[str]) -> None:
         """Raise Refused if the builder cannot take these parameters."""
-        if self.is_hypermodel:
+        if self.is_hypermodel or (self._is_of_tuner and "hp" not in names):
             return
         try:
             signature = inspect.signature(self._build)
@@ -71,14 +76,21 @@ class Builder:
         return model
 
     def _call(self, params: Mapping[str, Any]) -> Any:
-        if not self.is_hypermodel:
+        if not self.is_hypermodel and ("hp" in params or not self._is_of_tuner):
             return self._build(**{name: params[name] for name in self._passed(list(params))})
         import keras_tuner
 
         values = keras_tuner.HyperParameters()
         for name, value in params.items():
             values.Fixed(name, value)
-        return self._build.build(values)
+        return self._build.build(values) if self.is_hypermodel else self._build(values)
+
+    @property
+    def _is_of_tuner(self) -> bool:
+        """Whether it takes nothing but what Keras Tuner calls `hp`."""
+        with contextlib.suppress(TypeError, ValueError):
+            return list(inspect.signature(self._build).parameters) == ["hp"]
+        return False
 
     def _passed(self, names: list[str]) -> list[str]:
         """The names that the builder gets: `seed` only if it has such a parameter."""
@@ -94,6 +106,41 @@ class Builder:
 def shapes(model: Any) -> list[tuple[tuple[int, ...], str]]:
     """What a model's variables look like."""
     return [(tuple(one.shape), str(one.dtype)) for one in model.variables]
+
+
+def metric_names(model: Any, chunk: Chunk, validated: bool) -> list[str] | None:
+    """What `fit` would tell of this model, in its order; None if only training shows it. Raises
+    Refused if the model and the data do not fit together."""
+    from keras.src import tree
+
+    try:
+        checks.check([model])
+    except CannotStack:
+        return None
+    try:
+        model._symbolic_build(data_batch=tree.map_structure(lambda one: one[0], chunk.alone().data))
+    except (ValueError, TypeError, tf.errors.OpError) as wrong:
+        raise Refused(
+            f"The model cannot be trained with this data: {said(wrong)}.",
+            "Its inputs, outputs and loss have to fit x and y.",
+        ) from None
+    names = list(flat_logs(model.get_metrics_result()))
+    return names + [f"val_{name}" for name in names if validated]
+
+
+def no_metric(metric: str, names: Iterable[str], validated: bool) -> tuple[str, str]:
+    """What is wrong with a metric that is none of these, and what to do."""
+    hint = "Name one of them, or add it to model.compile(metrics=…)."
+    return (
+        f"There is no metric {metric!r}; there are: {', '.join(names) or 'none'}.",
+        hint if validated else f"{hint} val_… needs validation_data.",
+    )
+
+
+def said(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0].strip() if lines else ''}".rstrip(": ")[:300]
 
 
 @contextlib.contextmanager

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..stacks.numbers import numbers_of
+from ..stacks.trainer import Logs, Trainer
 from . import state
 from .callbacks import TrialCallbacks
 from .data import Data
-from .serial import Fit
 from .ways import Make
 
-Logs = dict[str, float]
 Report = Callable[[int, int, dict[str, float]], None]
 """Called with a trial's number, an epoch and its metrics."""
 
@@ -24,6 +23,8 @@ class Member:
 
     number: int
     model: Any
+    seed: int = 0
+    """What an order of its own depends on."""
     callbacks: TrialCallbacks | None = None
     epochs: int = 0
     stopped: bool = False
@@ -38,11 +39,11 @@ class Cohort:
     """Trains its members up to an epoch, as often as it is asked. Used by one thread.
 
     `make` makes a trainer of models: a stack, or one after the other. The models have the trained
-    weights whenever `train` returns.
+    weights whenever `train` returns; for their optimizers, call `write_back`.
     """
 
     def __init__(
-        self, members: Sequence[Member], data: Data, make: Make, trainer: Any = None
+        self, members: Sequence[Member], data: Data, make: Make, trainer: Trainer | None = None
     ) -> None:
         self.members = list(members)
         self._data = data
@@ -58,35 +59,33 @@ class Cohort:
                 if member.callbacks is not None:
                     self._called(at, member.callbacks.epoch_begins, epoch)
             try:
-                logs, found = self._epoch(epoch, validation)
+                logs = self._epoch(epoch, validation)
             except Exception as error:
                 raise TrainingFailed from error
-            if found is not None:
-                for own, more in zip(logs, found, strict=True):
-                    own |= {f"val_{name}": value for name, value in more.items()}
             self._ended(epoch, logs, report)
-        if self.members:
-            self._trainer.write_back()
+        self.write_back(False)
 
-    def _epoch(self, epoch: int, validation: Any) -> tuple[list[Logs], list[Logs] | None]:
+    def write_back(self, whole: bool = True) -> None:
+        """Make the models what they have become, with their optimizers if they are to be whole."""
+        if self._trainer is not None:
+            self._trainer.write_back(whole)
+
+    def _epoch(self, epoch: int, validation: Any) -> list[Logs]:
         """The metrics of each member in this epoch, and on the data for validation."""
-        if isinstance(self._trainer, Fit):
-            found = self._trainer.fit_validation if validation is not None else None
-            logs = self._trainer.fit_epoch(self._data, epoch)
-            return logs, None if found is None else found(self._data)
-        batches = self._data.batches(epoch)
+        batches = self._data.batches(epoch, [member.seed for member in self.members])
         if self._trainer is None:
-            self._trainer = self._make([member.model for member in self.members], batches)
-            if isinstance(self._trainer, Fit):
-                return self._epoch(epoch, validation)
-        logs = self._trainer.train_epoch(batches)
-        return logs, None if validation is None else self._trainer.evaluate(validation)
+            self._trainer = self._make([member.model for member in self.members], batches.start())
+        logs: list[Logs] = self._trainer.train_epoch(batches)
+        if validation is not None:
+            found = self._trainer.evaluate(validation)
+            for own, more in zip(logs, found, strict=True):
+                own |= {f"val_{name}": value for name, value in more.items()}
+        return logs
 
     def close(self) -> None:
         """Let the trainer's memory go; the models keep their weights."""
-        if self._trainer is not None:
-            self._trainer.write_back()
-            self._trainer = None
+        self.write_back()
+        self._trainer = None
 
     def leave(self, numbers: Sequence[int]) -> None:
         """These trials end here; their models keep their weights."""
@@ -99,7 +98,7 @@ class Cohort:
             if places:
                 self._trainer.keep(places)
             else:
-                self._trainer.write_back()
+                self._trainer.write_back(False)
                 self._trainer = None
         self.members = [self.members[at] for at in places]
         for member in leaving:
@@ -112,7 +111,7 @@ class Cohort:
         that it has from now on."""
         places = {member.number: at for at, member in enumerate(self.members)}
         at = places[target]
-        if self._trainer is not None and not isinstance(self._trainer, Fit):
+        if self._trainer is not None:
             old, new = self._trainer.numbers(at), numbers_of(rebuilt)
             if old.keys() == new.keys():
                 self._trainer.copy(places[source], at)
@@ -130,7 +129,7 @@ class Cohort:
         for member in self.members:
             member.epochs = epoch
         if any(member.callbacks is not None for member in self.members):
-            self._trainer.write_back()
+            self.write_back()
         stopped = []
         for at, (member, own) in enumerate(zip(self.members, logs, strict=True)):
             report(member.number, epoch, own)

@@ -1,18 +1,19 @@
 """The data of a sweep: checked once, and given to all trials in the same batches.
 
-The order of the rows of an epoch depends on the seed and on the epoch alone. So a trial sees the
-same batches in a stack, in a worker of its own, and when it goes on after a crash.
+The order of the rows of an epoch depends on the seed and on the epoch alone, and on the trial's own
+seed if each trial is to have an order of its own. So a trial sees the same batches in a stack, in a
+worker of its own, and when it goes on after a crash.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..stacks.batches import Batches
+from ..stacks.batches import ArrayBatches, Batches, DatasetBatches
 from ..training.refused import Refused
 
 _HINT = "Give (x, y) as arrays, or a tf.data.Dataset of batches."
@@ -21,7 +22,8 @@ _HINT = "Give (x, y) as arrays, or a tf.data.Dataset of batches."
 class Data:
     """Arrays or a dataset of (x, y) or (x, y, sample weights). Frozen once it is made.
 
-    :param shuffle: whether the rows of arrays come in another order in each epoch.
+    :param shuffle: whether the rows of arrays come in another order in each epoch; "each" if it is
+        another one for each trial, too.
     """
 
     def __init__(
@@ -29,7 +31,7 @@ class Data:
         data: Any,
         validation: Any,
         batch_size: int,
-        shuffle: bool,
+        shuffle: bool | str,
         seed: int,
         class_weight: Mapping[int, float] | None,
     ) -> None:
@@ -37,6 +39,11 @@ class Data:
         self._dataset = data if self._arrays is None else None
         if self._dataset is not None:
             _check_dataset(self._dataset, "data")
+            if shuffle == "each":
+                raise Refused(
+                    "A tf.data.Dataset has one order for all trials.",
+                    'Give arrays, or leave shuffle="each" out.',
+                )
         self._validation = validation
         if validation is not None:
             if _is_dataset(validation):
@@ -71,43 +78,29 @@ class Data:
         batch = next(iter(self._dataset))  # type: ignore[arg-type]
         return _map(lambda part: part[:rows], batch[0])
 
-    def batches(self, epoch: int) -> Batches:
-        """The batches of an epoch, counted from 1, for trainers of several models."""
+    def batches(self, epoch: int, trials: Sequence[int]) -> Batches:
+        """The batches of an epoch, counted from 1, for these trials, each known by its own seed."""
         if self._arrays is None:
-            return Batches(self._all(), shuffle=False)
-        return _batches(self._ordered(epoch), self._batch_size)
+            weighted = self._class_weight is not None
+            return DatasetBatches(self._weighted_dataset() if weighted else self._dataset)
+        orders: Any = None
+        if self._shuffle == "each":
+            orders = [self._order(epoch, trial) for trial in trials]
+        elif self._shuffle:
+            orders = self._order(epoch)
+        return ArrayBatches(self._arrays, self._batch_size, orders)
 
     def validation_batches(self) -> Batches | None:
         """The batches for validation; None without any."""
         if self._validation is None:
             return None
         if _is_dataset(self._validation):
-            return Batches(self._validation, shuffle=False)
-        return _batches(self._validation, self._batch_size)
+            return DatasetBatches(self._validation)
+        return ArrayBatches(self._validation, self._batch_size)
 
-    def fit_arguments(self, epoch: int) -> dict[str, Any]:
-        """The same for Keras' own `fit` of an epoch."""
-        if self._arrays is None:
-            return {"x": self._all(), "shuffle": False}
-        return _arguments(self._ordered(epoch), self._batch_size) | {"shuffle": False}
-
-    def evaluate_arguments(self) -> dict[str, Any]:
-        """The same for Keras' own `evaluate`."""
-        if _is_dataset(self._validation):
-            return {"x": self._validation}
-        return _arguments(self._validation, self._batch_size)
-
-    def _all(self) -> Any:
-        return self._dataset if self._class_weight is None else self._weighted_dataset()
-
-    def _ordered(self, epoch: int) -> tuple[Any, ...]:
-        """The arrays in the order of an epoch."""
-        assert self._arrays is not None
-        if not self._shuffle:
-            return self._arrays
-        order = np.random.default_rng((self._seed, epoch)).permutation(_rows(self._arrays))
-        ordered: tuple[Any, ...] = _map(lambda part: part[order], self._arrays)
-        return ordered
+    def _order(self, epoch: int, *trial: int) -> Any:
+        rows = len(_leaves(self._arrays)[0])
+        return np.random.default_rng((self._seed, epoch, *trial)).permutation(rows)
 
     def _weighted_dataset(self) -> Any:
         import tensorflow as tf
@@ -149,7 +142,7 @@ def _arrays(data: Any, name: str) -> tuple[Any, ...]:
         )
     if not isinstance(data, tuple | list) or len(data) not in (2, 3) or data[1] is None:
         raise Refused(f"{name} is {type(data).__name__}, and not (x, y).", _HINT)
-    arrays = tuple(_map(np.asarray, part) for part in data if part is not None)
+    arrays = tuple(_map(_array, part) for part in data if part is not None)
     lengths: dict[int, str] = {}
     for label, part in zip(("x", "y", "sample weights"), arrays, strict=False):
         for leaf in _leaves(part):
@@ -164,13 +157,14 @@ def _arrays(data: Any, name: str) -> tuple[Any, ...]:
     return arrays
 
 
-def _batches(arrays: tuple[Any, ...], batch_size: int) -> Batches:
-    return Batches(**_arguments(arrays, batch_size), shuffle=False)
+def _array(part: Any) -> Any:
+    """As Keras takes it: numbers that are not whole have its precision."""
+    array = np.asarray(part)
+    if array.dtype.kind != "f":
+        return array
+    import keras
 
-
-def _arguments(arrays: tuple[Any, ...], batch_size: int) -> dict[str, Any]:
-    named = dict(zip(("x", "y", "sample_weight"), arrays, strict=False))
-    return {**named, "batch_size": batch_size}
+    return array.astype(keras.config.floatx(), copy=False)
 
 
 def _map(function: Any, part: Any) -> Any:
@@ -190,10 +184,6 @@ def _leaves(part: Any) -> list[Any]:
     if isinstance(part, tuple):
         return [leaf for one in part for leaf in _leaves(one)]
     return [part]
-
-
-def _rows(arrays: tuple[Any, ...]) -> int:
-    return len(_leaves(arrays)[0])
 
 
 def _plain_shapes(part: Any) -> list[list[int]]:

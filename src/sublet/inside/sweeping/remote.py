@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..training.refused import Refused
-from .building import Builder
+from .building import Builder, said
 from .data import Data
-from .local import Local, said
+from .local import Local
+from .probe import Timing, most_in_lease, timed_in_worker
 from .state import Kept, State
+from .ways import fused, serial
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,18 @@ class Answer:
     """What is wrong with the request, and what to do next."""
 
 
+def measure(order: Order, ordered: float) -> Timing:
+    """Take some steps of the first trial, which are forgotten; called in several workers at once,
+    at the time `ordered`."""
+    local = Local(order.builder, order.data, order.epochs, None)
+    trial = order.trials[0]
+    model = local.build(trial, None)
+    chunk = next(iter(local.batches([trial.number]).epoch()))
+    return timed_in_worker(model, chunk, ordered)
+
+
 def perform(order: Order) -> list[Answer]:
     """Train what is ordered; called in a worker."""
-    from .ways import fused, serial
-
     local = Local(order.builder, order.data, order.epochs, order.callbacks)
     answers = {one.number: Answer(one.number) for one in order.trials}
     for one in order.trials:
@@ -68,9 +77,12 @@ def perform(order: Order) -> list[Answer]:
         except Exception as error:  # The builder's own.
             answers[one.number].error = said(error)
     numbers = [number for number, answer in answers.items() if not answer.error]
-    groups: Sequence[Sequence[int]] = [numbers] if order.fused else [[one] for one in numbers]
-    for group in groups:
-        local.join(group, fused() if order.fused else serial)
+    if order.fused and numbers:
+        chunk = local.batches(numbers).start()
+        local.join(numbers, fused(most_in_lease(local.built(numbers[0]), chunk)))
+    else:
+        for number in numbers:
+            local.join([number], serial)
 
     def report(number: int, epoch: int, logs: dict[str, float]) -> None:
         answers[number].logs.append(logs)

@@ -24,12 +24,21 @@ def call(site: Site, args: Any, kwargs: Any) -> Any:
     elif x.shape.rank == 3:
         x = tf.matmul(x, kernel)
     else:
-        x = tf.einsum("k...i,kio->k...o", x, kernel)
+        x = _product_of_rows(x, kernel)
     if layer.bias is not None:
         x += between(site.weight(layer.bias), x.shape.rank)
     if layer.activation is not None:
         x = layer.activation(x)
     return Value(x, True, value.mask)
+
+
+def _product_of_rows(x: Any, kernel: Any) -> Any:
+    """The same of inputs with more axes. Not with an ellipsis of einsum, whose gradient would have
+    each row's own."""
+    shape = tf.shape(x)
+    rows = tf.reshape(x, [kernel.shape[0], -1, x.shape[-1]])
+    found = tf.reshape(tf.matmul(rows, kernel), tf.concat([shape[:-1], kernel.shape[-1:]], 0))
+    return tf.ensure_shape(found, [*x.shape[:-1], kernel.shape[-1]])
 
 
 def product_of_shared(x: Any, kernel: Any) -> Any:

@@ -3,10 +3,13 @@ what it does for all by TensorFlow (`tf.vectorized_map`)."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
-from keras.src import backend, tree
+from keras.src import backend, layers, tree
 
 from ..trainer import CannotStack
 from ..values import Value, mask_of, with_mask
@@ -17,7 +20,13 @@ def call(site: Site, args: Any, kwargs: Any) -> Any:
     """What the layer puts out, a structure of Values."""
     if not (site.variables or site.own_numbers() or any(v.stacked for v in values(args, kwargs))):
         return shared(site, args, kwargs)
-    return vectorised(site, args, kwargs)
+    try:
+        return vectorised(site, args, kwargs)
+    except CannotStack:
+        # Of Keras' own layers it is known that they do nothing else than compute.
+        if not type(site.layer).__module__.startswith("keras.src."):
+            raise
+    return each(site, args, kwargs)
 
 
 def shared(site: Site, args: Any, kwargs: Any) -> Any:
@@ -54,7 +63,8 @@ def vectorised(site: Site, args: Any, kwargs: Any) -> Any:
             backend.StatelessScope(mapping, collect_losses=True) as scope,
         ):
             before = [scope.get_current_value(variable) for variable in variables]
-            outputs = invoke(site, args_, kwargs_)
+            with _tables(site) as found["repeated"]:
+                outputs = invoke(site, args_, kwargs_)
             flat = tree.flatten(outputs)
             losses = [tf.reduce_sum(tf.cast(loss, backend.floatx())) for loss in scope.losses]
             after = [scope.get_current_value(variable) for variable in variables]
@@ -69,6 +79,12 @@ def vectorised(site: Site, args: Any, kwargs: Any) -> Any:
         flat, masks, moved, losses = tf.vectorized_map(of_one, elems, fallback_to_while_loop=False)
     except (ValueError, NotImplementedError, TypeError, AssertionError) as wrong:
         raise cannot(site, wrong) from wrong
+    if found["repeated"]:
+        raise CannotStack(
+            site.name,
+            f"{type(site.layer).__name__} has the Embedding {found['repeated'][0]} within it: "
+            "optimizers would take other steps for rows that occur twice; put it into the model",
+        )
     changed = [one for one, is_new in zip(variables, found["changed"], strict=True) if is_new]
     site.changed.update(zip(map(id, changed), moved, strict=True))
     site.losses += losses
@@ -78,6 +94,32 @@ def vectorised(site: Site, args: Any, kwargs: Any) -> Any:
         for tensor, masked in zip(flat, found["masked"], strict=True)
     ]
     return tree.pack_sequence_as(found["outputs"], results)
+
+
+@contextlib.contextmanager
+def _tables(site: Site) -> Iterator[list[str]]:
+    """The names of Embeddings within a layer of which rows may be taken twice: of these, gradients
+    as TensorFlow vectorises them are not the same to an optimizer (see `embedding`)."""
+    repeated: list[str] = []
+
+    def noting(table: Any) -> Any:
+        def call(inputs: Any) -> Any:
+            rows = tf.get_static_value(inputs)
+            if rows is None or len(np.unique(rows)) < rows.size:
+                repeated.append(table.name)
+            return type(table).call(table, inputs)
+
+        return call
+
+    within = getattr(site.layer, "_flatten_layers", lambda **_: ())(include_self=False)
+    tables = [one for one in within if isinstance(one, layers.Embedding) and one.trainable]
+    try:
+        for one in tables:
+            object.__setattr__(one, "call", noting(one))
+        yield repeated
+    finally:
+        for one in tables:
+            vars(one).pop("call", None)
 
 
 def each(site: Site, args: Any, kwargs: Any) -> Any:
