@@ -56,7 +56,7 @@ def _ran(box: Sandbox, program: str, *words: str) -> tuple[list[list[list[float]
 
 
 def test_a_stack_that_does_not_fit_in_its_lease_goes_on_as_two(sandbox: Sandbox) -> None:
-    (fused, serial), _, said = _ran(sandbox, _TOO_LARGE, "--memory", "200MiB", "64", "1024")
+    (fused, serial), _, said = _ran(sandbox, _TOO_LARGE, "--memory", "150MiB", "64", "2048")
     assert "a stack of 4 models does not fit in memory: it goes on as 2 and 2" in said
     for one, other in zip(fused, serial, strict=True):
         assert one == pytest.approx(other, rel=1e-4)

@@ -19,7 +19,7 @@ def architecture(model: Any) -> Hashable:
     """Equal for models that can be in one stack. It tells kinds of layers, shapes, activations,
     loss, metrics and optimizer apart, and never hyper-parameters that are only numbers."""
     if functional(model) is None:
-        return type(model)  # None of them can be in one: all are told of together.
+        return (type(model).__qualname__,)  # None of them can be in one: all are told of together.
     graph = Graph.of(model)
     calls = tuple(
         (
