@@ -25,6 +25,7 @@ NAMES = (
     "sweeps",
     "classes",
     "pool",
+    "ray",
     "threads",
     "serving",
     "connect",

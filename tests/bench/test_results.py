@@ -15,6 +15,7 @@ from bench import (
     parts,
     plan,
     processes,
+    ray,
     replayed,
     report,
     rest,
@@ -105,6 +106,7 @@ RESULTS = (
             for way in replayed.WAYS
         },
     ),
+    ray.result({way: [1.5, 2.5, 12.5] for way in ray.WAYS}),
     sizing.result(
         {
             "a_program_with_a_long_name": [

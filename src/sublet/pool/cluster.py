@@ -254,6 +254,13 @@ class ClusterWorkers:
             slot.ending.start()
             self._idle.append(slot)
 
+    def end_idle(self) -> None:
+        """Give back to Ray what no worker uses."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for slot in idle:
+            self._end(slot)
+
     def _end_idle(self, slot: _SlotHandle) -> None:
         with self._lock:
             if slot not in self._idle:
