@@ -215,6 +215,8 @@ def test_what_is_wrong_with_a_detached_cluster_is_in_ps_and_in_its_logs(sandbox:
 
     wait_for(lambda: "has not opened its port" in found()[1], "a finding in ps")
     assert not found()[0]
+    listed = " ".join(sandbox.sublet("ps").stdout.split())
+    assert f"worker 1 (#{second}) has not opened its port" in listed
     logs = sandbox.sublet("logs", str(first))
     assert re.search(rf"worker 1 \(#{second}\) has not opened its port", logs.stderr)
     wait_for(lambda: "wait_for_go" in sandbox.sublet("logs", str(second)).stdout, "its stacks")

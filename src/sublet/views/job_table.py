@@ -40,6 +40,8 @@ def draw(jobs: Jobs, now: float, width: int, live: int, finished: int) -> str:
     others = [group for group in groups if group[0].state != "finished"]
     shown = [*ended[-finished:], *others[:live]]
     lines = lay_out(COLUMNS, [cells(group, now) for group in shown], width)
+    for told in _findings(shown):
+        lines += textwrap.wrap(told, width, subsequent_indent="  ", break_on_hyphens=False)
     failed = [group[-1] for group in shown if _failed(group[-1])]
     if failed:
         lines.append(f"how a job ended: sublet ps {failed[-1].id}")
@@ -51,6 +53,17 @@ def draw(jobs: Jobs, now: float, width: int, live: int, finished: int) -> str:
     elif len(ended) > finished:
         lines.append("more have ended: sublet ps --all")
     return "\n".join(lines)
+
+
+def _findings(groups: Sequence[Sequence[JobRow]]) -> list[str]:
+    """What is wrong with tasks of clusters, which is too long for a column; what is true of several
+    is said of the first."""
+    found: dict[tuple[int, str], str] = {}
+    for row in (row for group in groups for row in group):
+        if row.gang and row.state == "running" and row.reason:
+            key = (row.gang[0], row.reason)
+            found.setdefault(key, plain(f"{row.role} {row.role_index} (#{row.id}) {row.reason}"))
+    return list(found.values())
 
 
 def grouped(rows: Sequence[JobRow]) -> list[list[JobRow]]:
