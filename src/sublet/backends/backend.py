@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from sublet.domain.device import Device
-from sublet.domain.job import Job, Process
+from sublet.domain.job import Job, Outcome, Process
 from sublet.domain.nursery import Nursery
 from sublet.wire.rows import NurseryRow
 
@@ -53,6 +53,8 @@ class Ending(Struct, frozen=True):
     """Whether it ended with the machine."""
     how: str = ""
     """How it had started, where that is known only now."""
+    outcome: Outcome | None = None
+    """What the broker of another machine has judged, where the program ran there."""
 
 
 class Reports(Protocol):

@@ -8,7 +8,8 @@ import sqlite3
 import sys
 
 from sublet import __version__, descriptors
-from sublet.backends.local.backend import LocalBackend
+from sublet.backends.ray.backend import RayBackend
+from sublet.backends.ray.devices import ProbeWithNodes
 from sublet.broker import log
 from sublet.broker.broker import Broker
 from sublet.broker.connections import Listener
@@ -31,6 +32,8 @@ def main() -> int:
     """Serve until asked to end. The descriptor named in argv gets `ready`, or why it is not."""
     report = int(sys.argv[1]) if len(sys.argv) > 1 else None
     descriptors.raise_limit()
+    # Whoever has started it may block signals, as Ray's workers do; programs would inherit that.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     home = Home.find()
     try:
         home.make()
@@ -70,12 +73,12 @@ def _run(broker: Broker, listener: Listener, lock: Lock) -> int:
 
 
 def _open(home: Home) -> tuple[Broker, Listener]:
-    probe = Probe.open(_cpu_memory())
+    probe = ProbeWithNodes(Probe.open(_cpu_memory()), home)
     ledger = Ledger.open(home.ledger)
     subreaper.adopt_orphans()
     cgroup.leave()
     reactor = Reactor()
-    backend = LocalBackend(reactor, home)
+    backend = RayBackend(reactor, home)
     broker = Broker(reactor, home, ledger, probe, SystemClock(), backend)
     collect_rarely()
     _watch_signals(reactor, broker, backend)
@@ -111,7 +114,7 @@ def _cpu_memory() -> int | None:
         raise BadRequest(f"SUBLET_CPU_MEMORY={text!r}: {error.message}", error.hint) from None
 
 
-def _watch_signals(reactor: Reactor, broker: Broker, backend: LocalBackend) -> None:
+def _watch_signals(reactor: Reactor, broker: Broker, backend: RayBackend) -> None:
     """Signals only make a note; the loop acts."""
     reading = subreaper.wake_on(signal.SIGCHLD, signal.SIGTERM, signal.SIGINT).reading
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -21,7 +21,7 @@ from sublet.broker.nested_leases import NestedLeases
 from sublet.broker.opportunistic import OpportunisticJobs
 from sublet.broker.size_estimates import SizeEstimator
 from sublet.broker.unit_of_work import UnitOfWork
-from sublet.broker.verdict import Neighbours, judge
+from sublet.broker.verdict import Neighbours, judge, judged_elsewhere
 from sublet.clock import Clock
 from sublet.domain.job import CANCELLED, Again, Job, Outcome, Process, Starting
 from sublet.domain.lease import Lease
@@ -79,14 +79,18 @@ class Attempts:
         lease, how = job.lease, ending.how or job.how
         directory = str(self._home.runs / attempt_id)
         interrupted = self._control.take_interrupted(attempt_id)
-        outcome = judge(job, ending, directory, self._neighbours(job, lease), interrupted)
+        if ending.outcome is None:
+            outcome = judge(job, ending, directory, self._neighbours(job, lease), interrupted)
+        else:
+            outcome = judged_elsewhere(job, ending, interrupted)
         outcome = self._gangs.judge(job, outcome)
         at, tick = self._clock.wall(), self._clock.now()
         lent = self._nested_leases.take_most(attempt_id)
         device = self._usage.devices.get(lease.device)
         outcome = msgspec.structs.replace(outcome, outside=self._outside(job, lease, outcome))
         # A run that died because others took what it was promised teaches nothing of its needs.
-        if device is not None and ending.status is not None and outcome.cause != "device full":
+        seen = ending.status is not None and outcome.cause != "lost"
+        if device is not None and seen and outcome.cause != "device full":
             needed, start = _with_lent(outcome, lent), _start(job, how)
             self._work.measured(job, device, lease.ceiling, needed, start, at)
             self._work.after_commit(Learn(job))

@@ -104,7 +104,7 @@ def capacities(
     """
     tenants = _Tenants(holding, samples, ends or {}, processes or {})
     devices = [
-        _capacity(fact, tenants, nurseries if fact.device.kind == "cpu" else (), strangers, now)
+        _capacity(fact, tenants, nurseries if fact.device.id == "cpu" else (), strangers, now)
         for fact in facts.values()
     ]
     leases = [
@@ -120,6 +120,8 @@ def capacities(
 def in_use(job: Job, facts: DeviceFacts, samples: dict[str, UsageSample]) -> int | None:
     """What a job's tree holds on its device now, if anybody could see."""
     sample = samples.get(job.attempt_id)
+    if facts.device.on:
+        return None  # What runs here for it is its relay.
     if facts.device.kind == "cpu":
         return None if sample is None else sample.now
     pids = _pids(job, samples)
@@ -183,7 +185,7 @@ class DeviceUsage:
         self.samples[attempt_id] = sample
         job = self._state.get(int(attempt_id.partition(".")[0]))
         device = None if job is None or job.lease is None else self.devices.get(job.lease.device)
-        if job is None or device is None or device.kind != "gpu":
+        if job is None or device is None or device.kind != "gpu" or device.on:
             return
         held = in_use(job, self._probe.facts()[device.id], self.samples) or 0
         most = max(held, before.on_gpu if before is not None else 0)
@@ -314,7 +316,10 @@ def _capacity(
 ) -> Capacity:
     device = facts.device
     here = [job for job in tenants.everyone if job.lease_on(device.id) is not None]
-    if device.kind == "gpu":
+    if device.on:
+        # The node's own broker says what others hold there.
+        seen, used = 0, facts.used
+    elif device.kind == "gpu":
         seen = sum(_on_gpu(job, facts, tenants) for job in here)
         used = facts.used
     else:
@@ -327,7 +332,7 @@ def _capacity(
         return Capacity(device, -held, (), 0, holdings, fault=facts.fault)
     standing = sum(one.holds for one in nurseries)
     shown = max(0, used - standing - seen)
-    if strangers is not None:
+    if strangers is not None and not device.on:
         unseen = max(0, sum(one.charge for one in holdings) - seen)
         shown = strangers.settled(device.id, shown, unseen, now)
     free = device.capacity - sum(one.charge for one in holdings) - standing - shown

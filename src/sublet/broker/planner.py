@@ -65,12 +65,17 @@ class Planner:
         for grant in plan.grants:
             by_job.setdefault(grant.job, []).append(grant)
         ports: dict[int, tuple[int, ...]] = {}
+        hosts = self._hosts(plan.grants)
         for number, grants in by_job.items():
             job = self._work.state[number]
             gang = job.spec.gang
-            if gang is not None and gang.first not in ports:
+            if gang is None:
+                self._grant(job, grants)
+                continue
+            if gang.first not in ports:
                 ports[gang.first] = self._ports.choose(gang)
-            self._grant(job, grants, ports[gang.first] if gang is not None else ())
+            there = tuple(hosts[one] for one in gang.numbers) if job.spec.on else ()
+            self._grant(job, grants, ports[gang.first], there)
         for preemption in plan.preempt:
             self._control.stop(self._work.state[preemption.job], "preempted")
         self._control.end_nurseries(plan.nurseries)
@@ -83,8 +88,20 @@ class Planner:
         for number in present:
             self._clients.send_if_new(number, messages.Waits(reasons.why(number, estimate=False)))
 
-    def _grant(self, job: Job, grants: list[Grant], ports: tuple[int, ...]) -> None:
-        """Give the job its lease, or one on each of several devices; `ports` are its gang's."""
+    def _hosts(self, grants: tuple[Grant, ...]) -> dict[int, str]:
+        """Where in a cluster each of these jobs is reached, by its number."""
+        devices = self._usage.devices
+        return {one.job: devices[one.device].address for one in grants if one.device in devices}
+
+    def _grant(
+        self,
+        job: Job,
+        grants: list[Grant],
+        ports: tuple[int, ...] = (),
+        hosts: tuple[str, ...] = (),
+    ) -> None:
+        """Give the job its lease, or one on each of several devices; `ports` and `hosts` are its
+        gang's."""
         outer = self._work.state[job.spec.within].lease if job.spec.within is not None else None
         cpus = self._processors(job)
         lease, *also = [
@@ -99,7 +116,7 @@ class Planner:
             )
             for grant in sorted(grants, key=lambda grant: self._place(job, grant.device))
         ]
-        lease = replace(lease, also=tuple(also), ports=ports)
+        lease = replace(lease, also=tuple(also), ports=ports, hosts=hosts)
         self._usage.expect_end(job, self._clock.now())
         self._work.decided(
             job,
@@ -120,7 +137,7 @@ class Planner:
 
     def _processors(self, job: Job) -> tuple[int, ...]:
         """The least used processors, as many as the job asked for; empty if it did not ask."""
-        if job.spec.cpus is None:
+        if job.spec.cpus is None or job.spec.on:
             return ()
         holding = self._work.state.holding()
         used = [cpu for other in holding if other.lease for cpu in other.lease.cpus]

@@ -284,7 +284,7 @@ class Requests:
         program could leave its own."""
         outer = self._work.state.get(under.job) if under is not None else None
         device = self._usage.devices.get(outer.lease.device) if outer and outer.lease else None
-        if under is None or outer is None or device is None:
+        if under is None or outer is None or device is None or spec.on:
             # An outer lease that has ended has nothing to give.
             return msgspec.structs.replace(spec, within=None)
         if not secrets.compare_digest(outer.lease_token, under.token):

@@ -13,7 +13,7 @@ from sublet.domain.history import Explanation, Forecast
 from sublet.domain.job import Finished, Job, JobSpec, Outcome, Running, Starting, Waiting
 from sublet.domain.lease import Lease
 from sublet.domain.memory import Between
-from sublet.errors import BadRequest, TooLarge
+from sublet.errors import BadRequest, TooLarge, WorldError
 from sublet.policy import sizing
 from sublet.policy.capacity import Capacity, eligible, most_ever
 from sublet.policy.groups import too_large
@@ -176,6 +176,7 @@ class SizeEstimator:
     def _appraise(
         self, job: Job, capacities: tuple[Capacity, ...]
     ) -> tuple[tuple[Offer, ...], str]:
+        capacities = _within_reach(job.spec, capacities)
         kinds = {device.kind for device in self.devices.values()}
         overhead = {
             capacity.device.id: self.overhead(job, capacity.device) for capacity in capacities
@@ -200,7 +201,7 @@ class SizeEstimator:
         else:
             start = start_of(job)
             known = self._measurements.evidence(job, "cpu").outside
-            if start == "warm" and self._nursery(job) is None:
+            if start == "warm" and self._nursery(job) is None and not device.on:
                 start, known = "cold", None  # It would start warm, and its nursery cannot be.
             if known is None:
                 known = self._measurements.usual_outside("cpu", start)
@@ -216,7 +217,8 @@ class SizeEstimator:
         lease = state.lease if isinstance(state, Finished) else job.lease
         device = self.devices.get(lease.device) if lease else None
         if device is None:
-            names = eligible(job.spec.device, capacities, None, job.spec.gpus) or list(self.devices)
+            reach = _within_reach(job.spec, capacities)
+            names = eligible(job.spec.device, reach, None, job.spec.gpus) or list(self.devices)
             device = self.devices[names[0]]
         capacity = _capacity(job.spec, device.id, capacities)
         assert capacity is not None
@@ -256,11 +258,17 @@ class SizeEstimator:
 
     def check(self, spec: JobSpec, capacities: tuple[Capacity, ...]) -> None:
         """Refuse what can never be done."""
+        capacities = _within_reach(spec, capacities)
+        if spec.on and not capacities:
+            raise WorldError(
+                f"Nothing is known of the Ray cluster {spec.on}.",
+                f"`sublet status --on {spec.on}` says what is wrong with it.",
+            )
         names = eligible(spec.device, capacities, spec.within, spec.gpus)
         if spec.within is None:
             self._check_devices(spec, names)
         most = len(spec.surroundings.affinity)
-        if spec.cpus is not None and not 1 <= spec.cpus <= most:
+        if spec.cpus is not None and not spec.on and not 1 <= spec.cpus <= most:
             raise BadRequest(
                 f"--cpus {spec.cpus}: this command may use {most}.", f"Ask for 1 to {most}."
             )
@@ -287,7 +295,8 @@ class SizeEstimator:
 
     def _check_devices(self, spec: JobSpec, names: list[str]) -> None:
         """Refuse devices that are not there, or that are fewer than were asked for."""
-        devices, wanted = list(self.devices.values()), spec.gpus or 1
+        devices = [one for one in self.devices.values() if one.on == spec.on]
+        wanted = spec.gpus or 1
         for name in split_names(spec.device or ("gpu" if spec.gpus else "cpu")):
             if not any(one.goes_by(name) for one in devices):
                 raise no_such_device(name, devices, self.left_out)
@@ -333,6 +342,11 @@ class SizeEstimator:
             wanted = max(wanted, 2 * lease.ceiling)
         chosen = min(wanted, most // MiB * MiB)
         return chosen if chosen > lease.ceiling else None
+
+
+def _within_reach(spec: JobSpec, capacities: tuple[Capacity, ...]) -> tuple[Capacity, ...]:
+    """The devices of this machine, or those of the cluster that the job is for."""
+    return tuple(one for one in capacities if one.device.on == spec.on)
 
 
 def _model(device: Device) -> str:

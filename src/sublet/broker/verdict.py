@@ -5,6 +5,7 @@ import signal
 import time
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sublet.backends.backend import Ending
 from sublet.domain.device import Holder
@@ -93,6 +94,20 @@ def judge(
         siblings=evidence.siblings if cause == "lease exceeded" else "",
         error=_error(directory) if cause == "exited" and code else None,
         event_logs=read_event_logs(directory),
+    )
+
+
+def judged_elsewhere(job: Job, ending: Ending, interrupted: bool) -> Outcome:
+    """The story of an attempt on another machine, whose broker has judged it."""
+    state, outcome = job.holds, ending.outcome
+    assert state is not None
+    assert outcome is not None
+    if ending.stopped:
+        cause = _STOPPED.get(ending.stopped, "stopped")
+        outcome = replace(outcome, cause=cause, message=ending.stopped)
+    ended_itself = outcome.cause in ("exited", "signalled")
+    return replace(
+        outcome, waited=state.waited, by_user=interrupted and outcome.code != 0 and ended_itself
     )
 
 

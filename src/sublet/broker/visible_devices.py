@@ -21,8 +21,8 @@ def with_wish(spec: JobSpec, devices: Mapping[str, Device], left_out: Mapping[st
         os.fsdecode(name): os.fsdecode(value) for name, value in spec.surroundings.environ.items()
     }
     asked = environ.get(VISIBLE)
-    gpus = [one for one in devices.values() if one.kind == "gpu"]
-    if asked is None or spec.device is not None or spec.within is not None or not gpus:
+    gpus = [one for one in devices.values() if one.kind == "gpu" and not one.on]
+    if asked is None or spec.on or spec.device is not None or spec.within is not None or not gpus:
         return spec
     if of_outer_lease(VISIBLE, environ):
         return spec

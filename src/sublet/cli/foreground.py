@@ -64,7 +64,9 @@ def run(
         _write_report(report, str(spec["name"]), ended)
     if ended.outcome.cause in ("lease exceeded", "device full"):
         typed = {**options, "gpus": gpus, "cpus": cpus}
-        values = {name: typed.get(name) for name in ("device", "gpus", "cpus", "name", "python")}
+        values = {
+            name: typed.get(name) for name in ("device", "on", "gpus", "cpus", "name", "python")
+        }
         given = [word for name, value in values.items() if value for word in (f"--{name}", value)]
         given += ["--cold"] * bool(options.get("cold"))
         given += ["--leave-children"] * bool(options.get("leave_children"))

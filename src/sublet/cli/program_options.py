@@ -83,6 +83,12 @@ fence = click.option(
     help="On a GPU, hold the whole program to its lease, not just TensorFlow's pool. Needs a C "
     "compiler once. Default: SUBLET_FENCE, or off.",
 )
+on = click.option(
+    "--on",
+    metavar="CLUSTER",
+    help="Run on a node of a Ray cluster: ray (that of RAY_ADDRESS, or of this machine), "
+    "ray://HOST:PORT, or HOST:PORT.",
+)
 notify = click.option(
     "--notify",
     metavar="WHO",

@@ -16,6 +16,7 @@ VALUES = {
     "--name": "name",
     "--python": "python",
     "--notify": "notify",
+    "--on": "on",
     "--report": "report",
 }
 FLAGS = {

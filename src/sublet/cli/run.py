@@ -16,6 +16,7 @@ from sublet.cli.foreground import run
 )
 @program_options.memory
 @program_options.device
+@program_options.on
 @program_options.gpus
 @click.option("--cpus", metavar="N", help="Use at most N cores; default: all.")
 @click.option(

@@ -34,6 +34,7 @@ _KINDS = {
     "leave_children": _SWITCH,
     "quiet": _SWITCH,
     "notify": _TEXT,
+    "on": _TEXT,
     "priority": _TEXT,
     "time": _TEXT,
     "grace": _TEXT,
@@ -41,15 +42,16 @@ _KINDS = {
 }
 """Options that can be set, and what their values are."""
 _ALL = ("memory", "device", "cpus", "python", "cold", "fence")
-_JOBS = (*_ALL, "gpus", "on_oom", "leave_children", "notify")
+_JOBS = (*_ALL, "on", "gpus", "on_oom", "leave_children", "notify")
 VERBS = {
     "run": (*_JOBS, "quiet"),
     "submit": (*_JOBS, "priority", "time", "grace", "retries"),
     "launch": (*_ALL, "quiet", "time"),
 }
 """The options that each command takes from here."""
-_USERS = ("python", "notify")
-"""What a project must not say: it names what is run, and projects are other people's."""
+_USERS = ("python", "notify", "on")
+"""What a project must not say: it names what is run, or where one's variables go, and projects are
+other people's."""
 _SWITCHES = {"1": True, "on": True, "true": True, "yes": True}
 _SWITCHES |= {"0": False, "off": False, "false": False, "no": False}
 

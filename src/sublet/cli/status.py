@@ -8,14 +8,20 @@ import click
 
 from sublet.cli.terminal_text import print_json, show
 from sublet.client.api import status
+from sublet.home import Home
 
 _COLORS = {"warning": "yellow", "error": "red"}
 
 
 @click.command("status")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(as_json: bool) -> int:
+@click.option("--on", metavar="CLUSTER", help="Connect to this Ray cluster first, as for `run`.")
+def command(as_json: bool, on: str | None) -> int:
     """Show devices, leases and waiting jobs."""
+    if on:
+        from sublet.backends.ray.cluster import Cluster, read_address
+
+        Cluster(Home.find(), read_address(on)).ensure()
     snapshot = status()
     if as_json:
         print_json(snapshot, indent=2)

@@ -22,6 +22,7 @@ from sublet.units import parse_seconds
 @click.option("-n", "--name", metavar="TEXT", help="Name in `sublet ps` and `sublet status`.")
 @program_options.memory
 @program_options.device
+@program_options.on
 @click.option(
     "--gpus",
     type=click.IntRange(1),

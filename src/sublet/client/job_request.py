@@ -40,6 +40,7 @@ def job(
     leave_children: bool = False,
     fence: bool | None = None,
     notify: str | None = None,
+    on: str | None = None,
 ) -> "JobFields":
     """The spec of a job that runs this command line, from here, and ends with this process."""
     asked = read_memory(memory)
@@ -61,6 +62,13 @@ def job(
         "cold": "it was asked for" if cold else why_cold(program),
         "leave_children": leave_children,
     }
+    if on:
+        from sublet.backends.ray.cluster import Cluster, read_address
+        from sublet.home import Home
+
+        spec["on"] = read_address(on)
+        # So that the broker knows the cluster's devices, or its user what is wrong with it.
+        Cluster(Home.find(), spec["on"]).ensure()
     if notify:
         from sublet.notify import check
 

@@ -18,6 +18,7 @@ class RunOptions(TypedDict, total=False):
     leave_children: bool
     fence: bool | None
     notify: str | None
+    on: str | None
 
 
 class QueueOptions(RunOptions, total=False):

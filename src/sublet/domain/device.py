@@ -25,11 +25,17 @@ class Device(msgspec.Struct, frozen=True):
     compute: tuple[int, int] | None = None
     card: str | None = None
     """The UUID of the card that a MIG instance is part of; None for anything else."""
+    on: str = ""
+    """The cluster it is part of, as `--on` names it; empty for a device of this machine."""
+    node: str = ""
+    """The machine of the cluster that has it."""
+    address: str = ""
+    """That machine's address, by which others of the cluster reach it."""
 
     def goes_by(self, names: str) -> bool:
         """Whether one of these names, separated by commas, means it: its own, its kind's, its UUID,
-        or for an instance its card's."""
-        own = (self.id, self.kind, self.uuid, f"{self.kind}{self.index}")
+        for an instance its card's, or in a cluster its node's."""
+        own = (self.id, self.kind, self.uuid, f"{self.kind}{self.index}", self.node or None)
         return any(name in own for name in split_names(names))
 
 

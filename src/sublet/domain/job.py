@@ -179,6 +179,8 @@ class JobSpec(Struct, frozen=True):
     """Who is told that it has ended (`sublet.notify`); empty for nobody."""
     gang: Gang | None = None
     """The cluster of which it is a task; None if it starts alone. The broker fills it in."""
+    on: str = ""
+    """The Ray cluster on whose nodes it runs, by its address; empty for this machine."""
 
     @property
     def identity(self) -> str:

@@ -67,3 +67,4 @@ class JobFields(TypedDict):
     spread: NotRequired[bool]
     fence: NotRequired[str]
     notify: NotRequired[str]
+    on: NotRequired[str]

@@ -34,6 +34,8 @@ class Lease(Struct, frozen=True):
 
     ports: tuple[int, ...] = ()
     """For a task of a gang: the ports of all its tasks, in their order; 0 where there was none."""
+    hosts: tuple[str, ...] = ()
+    """For a task of a gang on the nodes of a cluster: the addresses of all its tasks."""
 
     @property
     def all(self) -> tuple["Lease", ...]:

@@ -141,7 +141,7 @@ def plan(capacities: Iterable[Capacity], queue: WaitQueue, asks: Iterable[Ask]) 
 
 def spare_main_memory(capacities: Iterable[Capacity], queue: WaitQueue) -> int:
     """What is free of main memory, and promised to nobody: a nursery may take it."""
-    main = (one for one in capacities if one.device.kind == "cpu" and one.within is None)
+    main = (one for one in capacities if one.device.id == "cpu" and one.within is None)
     return sum(_spare(one, queue) for one in main)
 
 

@@ -62,6 +62,12 @@ class LocalBackend:
         return loading if nursery is not None and nursery.state == "warming up" else ""
 
     def launch(self, job: Job, devices: Sequence[Device], streams: Sequence[int] | None) -> None:
+        self.start(job, job, devices, streams)
+
+    def start(
+        self, job: Job, run: Job, devices: Sequence[Device], streams: Sequence[int] | None
+    ) -> None:
+        """Start `run`, which is the job itself or what stands for it here."""
         own: list[int] = []
         try:
             if streams is None:
@@ -70,15 +76,15 @@ class LocalBackend:
         except OSError as error:
             raise LaunchFailed("log", "its log cannot be opened", error) from error
         try:
-            make_fence_file(job, devices, self._home)
+            make_fence_file(run, devices, self._home)
             self._launcher.start(
                 job.attempt_id,
                 record=msgspec.json.encode(job),
-                spec=worker_spec(job, devices, self._home),
+                spec=worker_spec(run, devices, self._home),
                 mark=job.lease_token,
                 streams=own if streams is None else list(streams),
-                cold=job.spec.cold,
-                key=self._nursery_key(job),
+                cold=run.spec.cold,
+                key=self._nursery_key(run),
             )
         except OSError as error:
             raise LaunchFailed("start", "it cannot be started", error) from error

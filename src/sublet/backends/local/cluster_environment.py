@@ -17,13 +17,14 @@ def cluster_environment(job: Job, environ: dict[str, str]) -> dict[str, str]:
         return {}
     role, index = gang.role, gang.index
     cluster: dict[str, list[str]] = {}
-    for (other, _), port in zip(gang.tasks, lease.ports, strict=True):
+    hosts = lease.hosts or (_HOST,) * len(lease.ports)
+    for (other, _), host, port in zip(gang.tasks, hosts, lease.ports, strict=True):
         if other != "evaluator":  # It stands beside the cluster, and nobody connects to it.
-            cluster.setdefault(other, []).append(f"{_HOST}:{port}")
+            cluster.setdefault(other, []).append(f"{host}:{port}")
     config = {"cluster": cluster, "task": {"type": role, "index": index}}
     usual = {
-        # A proxy that is set for the Internet is no way to this machine.
-        "no_grpc_proxy": f"{_HOST},localhost",
+        # A proxy that is set for the Internet is no way to these machines.
+        "no_grpc_proxy": ",".join(dict.fromkeys((*hosts, _HOST, "localhost"))),
         # The lines of all tasks are shown as they come.
         "PYTHONUNBUFFERED": "1",
         stack_dump.VARIABLE: str(stack_dump.SIGNAL),

@@ -94,7 +94,7 @@ def worker_spec(job: Job, devices: Sequence[Device], home: Home) -> WorkerSpec:
     lease, terms = job.lease, lease_terms(job, devices, home, fence)
     assert lease is not None
     if job.spec.task is not None:
-        program = _fill_in(program, job.spec.task.index)
+        program = filled_in(program, job.spec.task.index)
     log_paths = output_files.paths(str(home.logs), job.attempt_id, job.spec.split)
     environ, notes = leased_environment(terms, _granted_wish(job, terms))
     if why:
@@ -135,7 +135,7 @@ def worker_spec(job: Job, devices: Sequence[Device], home: Home) -> WorkerSpec:
     }
 
 
-def _fill_in(program: Program, index: int) -> Program:
+def filled_in(program: Program, index: int) -> Program:
     """`{index}` in the arguments of an array's job is its index."""
     args = tuple(word.replace(b"{index}", str(index).encode()) for word in program.args)
     return replace(program, args=args)
