@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from support.emulator import Emulator
 from support.queue import HOLD, reached, row, shell
-from support.sandbox import Sandbox
+from support.sandbox import Sandbox, wait_for
 
 NewSandbox = Callable[..., Sandbox]
 
@@ -56,6 +56,16 @@ def test_a_wide_terminal_that_knows_ascii_alone(new_sandbox: NewSandbox) -> None
         assert all(line.isascii() for line in top.lines)
         os.kill(top.pid, signal.SIGTERM)
         assert top.wait() == 0
+
+
+def test_it_ends_though_its_terminal_takes_nothing_any_more(new_sandbox: NewSandbox) -> None:
+    with Emulator(new_sandbox(SUBLET_CPU_MEMORY="1GiB"), "top", rows=60, columns=200) as top:
+        top.expect("nothing runs", "q quit")
+        for _ in range(200):  # Each draws all of the screen, and nobody reads it.
+            top.type("?")
+        wait_for(lambda: top.unread() > 1000, "it has drawn")
+        os.kill(top.pid, signal.SIGTERM)
+        wait_for(top.has_ended, "it ends")
 
 
 def test_without_a_terminal_it_says_what_to_use_instead(new_sandbox: NewSandbox) -> None:

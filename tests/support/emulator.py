@@ -83,11 +83,21 @@ class Emulator:
             assert time.monotonic() < deadline, "it does not end:\n" + "\n".join(self.lines)
         return 128 - self._code if self._code < 0 else self._code
 
-    def _read(self) -> bool:
-        """Take in what was written; False if there was nothing."""
+    def unread(self) -> int:
+        """Bytes that it has written and that were not read."""
+        (size,) = struct.unpack("i", fcntl.ioctl(self._master, termios.FIONREAD, b"\0" * 4))
+        return int(size)
+
+    def has_ended(self) -> bool:
+        """Whether it has ended; reads nothing of what it writes."""
         if self._code is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self._code = os.waitstatus_to_exitcode(status) if pid else None
+        return self._code is not None
+
+    def _read(self) -> bool:
+        """Take in what was written; False if there was nothing."""
+        self.has_ended()
         if not select.select([self._master], [], [], 0.1)[0]:
             return False
         try:

@@ -10,7 +10,9 @@ Nothing is drawn unless something has changed: a view, a key, the size, or a tim
 
 import asyncio
 import contextlib
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -57,6 +59,8 @@ _LONGEST_REST = 5.0
 """A drawing waits for so many times the processor time that was used since the one before, unless a
 key asks for it, but for no more than so many seconds: a list of any length costs about a fiftieth
 of a processor."""
+_TO_END = 2.0
+"""Seconds in which it ends in order after a signal."""
 _KEYS = "q quit  ? help  enter details  l log  c cancel  p pause  / search  f filter  s sort"
 _FEW_KEYS = "q quit  ? help  l log  c cancel  p pause  / search  f filter  s sort"
 _SEARCH = "number, name, state, device or reason of a job"
@@ -148,8 +152,7 @@ class TopApp(App[None]):
         self.query_one(JobList).focus()
         if self._connection is None:
             return
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, self.exit)
+        _end_on_signals(self.exit)
         self._feed = Feed(
             self._home,
             self._connection,
@@ -374,3 +377,19 @@ class TopApp(App[None]):
 def _named(group: Group) -> str:
     """Jobs of one line as a person would call them."""
     return f"{numbers(group)} {plain(array_name(group[0].name, group[-1].name))}"
+
+
+def _end_on_signals(end: Callable[[], None]) -> None:
+    """End in order on SIGTERM and SIGHUP. If that takes long, end at once: Textual waits without
+    end for a terminal that takes nothing any more, because it is stopped or gone."""
+    loop = asyncio.get_running_loop()
+
+    def heard(number: int, _frame: object) -> None:
+        late = threading.Timer(_TO_END, os._exit, (128 + number,))
+        late.daemon = True
+        late.start()
+        loop.call_soon_threadsafe(end)
+
+    # Not by the loop, whose thread may be the one that waits.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, heard)
