@@ -185,10 +185,11 @@ class Models:
         if not trials:
             return
         if self._way == "packed":
-            if not self._data.sendable:
+            if not self._packed.sendable:
                 raise BadRequest(
-                    "A tf.data.Dataset cannot be sent to workers, so trials cannot be packed.",
-                    'Give arrays, or way="serial".',
+                    "Data (a tf.data.Dataset), builder or callbacks cannot be sent to workers, so "
+                    "trials cannot be packed.",
+                    'Give what can be pickled, or way="serial".',
                 )
             self._pack(trials, "all", "packed", "it was asked for", reports)
             return
@@ -207,14 +208,14 @@ class Models:
                 groups.setdefault(self._inside.groups.key(model), []).append(trial)
         chosen = [(members, self._chosen(members)) for members in groups.values()]
         fused = [choice for _, choice in chosen if choice.way == "fused"]
-        apart = self._data.sendable and self._inside.groups.apart(fused, self._packed.count)
+        apart = self._packed.sendable and self._inside.groups.apart(fused, self._packed.count)
         names = self._inside.groups.Names()
         for members, choice in chosen:
             self._put(members, choice, apart, names, reports)
 
     def _chosen(self, trials: Sequence[Trial]) -> Any:
         """The way for trials of one architecture."""
-        pack = (lambda: self._packed.measure(trials)) if self._data.sendable else None
+        pack = (lambda: self._packed.measure(trials)) if self._packed.sendable else None
         numbers = [trial.number for trial in trials]
         return self._inside.call(self._inside.groups.choose, self._local, numbers, self._way, pack)
 

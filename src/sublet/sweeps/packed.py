@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, as_completed
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -31,6 +32,17 @@ class Packed:
         """The first of the trials that each one trains with as one."""
         self.kept: dict[int, Any] = {}
         """The trials between two rungs."""
+
+    @cached_property
+    def sendable(self) -> bool:
+        """Whether builder, data and callbacks can be sent to workers."""
+        import cloudpickle
+
+        try:
+            cloudpickle.dumps((self._builder, self._callbacks))
+        except Exception:  # Whatever an object of the program raises.
+            return False
+        return bool(self._data.sendable)
 
     def join(self, numbers: Sequence[int]) -> None:
         """These trials train as one, in one worker."""

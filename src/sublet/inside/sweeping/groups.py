@@ -137,7 +137,7 @@ def _apart(why: str, numbers: Sequence[int], sendable: bool) -> Choice:
     if len(numbers) > 1 and sendable:
         return Choice("packed", why)
     if len(numbers) > 1:
-        why += "; a tf.data.Dataset cannot be sent to workers"
+        why += "; data (a tf.data.Dataset), builder or callbacks cannot be sent"
     return Choice("serial", why, tuple((number,) for number in numbers))
 
 
