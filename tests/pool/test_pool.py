@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import functools
+import json
 import os
 import struct
 import threading
@@ -18,7 +19,7 @@ import sublet
 from sublet.formats import pickle_transport
 from support import functions
 from support.nodes import Nodes
-from support.sandbox import Sandbox, wait_for
+from support.sandbox import PATIENCE, Sandbox, wait_for
 
 NewPool = Callable[..., sublet.Pool]
 
@@ -438,6 +439,39 @@ def test_a_call_that_had_begun_dies_with_its_node_and_others_go_elsewhere(
             begun.result()
         assert waits.result() == str(nodes.home(other))
     nodes.remove(other)
+
+
+SWEEP = """
+import json, sys
+import keras, numpy as np, sublet
+x = np.random.default_rng(0).normal(size=(96, 4)).astype("float32")
+def build(rate):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(rate), "mse")
+    return model
+space = {"rate": [0.01, 0.02, 0.03, 0.05]}
+found = {}
+for on in ("local", "ray"):
+    for way in ("fused", "packed"):
+        ran = sublet.sweep(build, space, (x, x[:, :1]), way=way, on=on, epochs=2, progress=False)
+        assert ran.best.model.predict(x[:1], verbose=0).shape == (1, 1)
+        found[f"{on}, {way}"] = [trial.history["loss"] for trial in ran.trials]
+        found[f"{on}, {way}, said"] = list(ran.ways)
+print(json.dumps(found))
+"""
+
+
+def test_a_sweep_on_nodes_gives_what_it_gives_on_one_machine(
+    nodes: Nodes, sandbox: Sandbox
+) -> None:
+    """Trials that are trained as one are a stack on each node."""
+    sandbox.environ["RAY_ADDRESS"] = nodes.address
+    ran = sandbox.python(sandbox.write("program.py", SWEEP), timeout=2 * PATIENCE)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert "on the nodes" in found["ray, fused, said"][0]
+    for way in ("fused", "packed"):
+        np.testing.assert_allclose(found[f"ray, {way}"], found[f"local, {way}"], rtol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,11 @@ class Nodes:
         """The home of a node's broker."""
         return self._homes[node].home
 
+    @property
+    def address(self) -> str:
+        """Of the cluster, as Ray writes it."""
+        return str(self._cluster.address)
+
     def connect(self) -> None:
         """Connect this process."""
         import ray

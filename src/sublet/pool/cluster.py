@@ -224,6 +224,10 @@ class ClusterWorkers:
         counts = [int(one.get("CPU", 0)) for one in self._nodes().values()]
         return max(1, *counts) if on_one_node else max(1, sum(counts))
 
+    def size(self) -> tuple[int, int]:
+        """How many nodes there are, and how many processors they have."""
+        return len(self._nodes()), self.processors(on_one_node=False)
+
     def take(self, terms: Terms) -> _SlotHandle:
         """A slot that has what these workers need. Raises BadRequest if no node ever has."""
         gpus = any("GPU" in one for one in self._nodes().values())

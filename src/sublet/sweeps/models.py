@@ -60,6 +60,7 @@ class Models:
         callbacks: Any,
         way: Way,
         memory: str | None,
+        on: str,
         saved: Saved | None,
         summaries: Callable[[int, int, dict[str, float]], None] | None,
     ) -> None:
@@ -73,7 +74,7 @@ class Models:
         """The trials that train in this process."""
         self._fused: set[int] = set()
         """Those that train as one with others, here or in a worker."""
-        self._packed = Packed(inside.remote, builder, data, epochs, callbacks, memory or "auto")
+        self._packed = Packed(inside.remote, builder, data, epochs, callbacks, memory or "auto", on)
         self.weights: dict[int, Any] = {}
         """Of trials that have ended."""
         self._model: tuple[int, Any] | None = None
@@ -184,13 +185,13 @@ class Models:
         """Decide how new trials are trained, and build those that train here."""
         if not trials:
             return
+        if (self._way == "packed" or self._packed.nodes) and not self._packed.sendable:
+            raise BadRequest(
+                "Data (a tf.data.Dataset), builder or callbacks cannot be sent to workers, so "
+                "trials cannot be packed.",
+                'Give what can be pickled, or way="serial" without on="ray".',
+            )
         if self._way == "packed":
-            if not self._packed.sendable:
-                raise BadRequest(
-                    "Data (a tf.data.Dataset), builder or callbacks cannot be sent to workers, so "
-                    "trials cannot be packed.",
-                    'Give what can be pickled, or way="serial".',
-                )
             self._pack(trials, "all", "packed", "it was asked for", reports)
             return
         if not self._checked:
@@ -228,13 +229,14 @@ class Models:
         name, why = names.of(self._local.built(numbers[0])), choice.why
         if choice.way == "fused":
             self._fused |= set(numbers)
-        if choice.way == "packed" or (choice.way == "fused" and apart):
+        if choice.way == "packed" or self._packed.nodes or (choice.way == "fused" and apart):
             for number in numbers:
                 self._local.drop(number)
             if choice.way == "fused":
                 self._packed.join(numbers)
-                why += "; beside other architectures"
-            self._pack(trials, name, choice.way, why, reports)
+                why += "; on the nodes" if self._packed.nodes else "; beside other architectures"
+            way = "fused" if choice.way == "fused" else "packed"
+            self._pack(trials, name, way, why, reports)
             return
         self._here |= set(numbers)
         for part in choice.parts:

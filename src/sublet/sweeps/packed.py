@@ -18,14 +18,28 @@ class Packed:
     """Sends trials to a pool and takes their answers. `remote` is `inside.sweeping.remote`."""
 
     def __init__(
-        self, remote: ModuleType, builder: Any, data: Any, epochs: int, callbacks: Any, memory: str
+        self,
+        remote: ModuleType,
+        builder: Any,
+        data: Any,
+        epochs: int,
+        callbacks: Any,
+        memory: str,
+        on: str = "local",
     ) -> None:
         self._remote = remote
         self._builder, self._data = builder, data
         self._epochs, self._callbacks = epochs, callbacks
         self._memory = memory
+        self._on = on
+        self.nodes = 0
+        """How many machines there are beside this one, where all trials train then."""
         self.count = len(os.sched_getaffinity(0))
         """How many workers there are."""
+        if on != "local":
+            from sublet.pool.cluster import workers_on
+
+            self.nodes, self.count = workers_on(on).size()
         self._pool: Pool | None = None
         self._futures: dict[Future[Any], Sequence[Trial]] = {}
         self._together: dict[int, int] = {}
@@ -45,8 +59,10 @@ class Packed:
         return bool(self._data.sendable)
 
     def join(self, numbers: Sequence[int]) -> None:
-        """These trials train as one, in one worker."""
-        self._together |= dict.fromkeys(numbers, numbers[0])
+        """These trials train as one, in one worker; in one on each node, if there are any."""
+        parts = max(1, min(self.nodes, len(numbers)))
+        for part in (numbers[at::parts] for at in range(parts)):
+            self._together |= dict.fromkeys(part, part[0])
 
     def start(self, trials: Iterable[Trial], until: int) -> None:
         """Have these trained up to an epoch, each from its state, or from the beginning."""
@@ -90,7 +106,7 @@ class Packed:
     @property
     def _workers(self) -> Pool:
         if self._pool is None:
-            self._pool = Pool(self.count, self._memory, name="sweep", on_oom="grow")
+            self._pool = Pool(self.count, self._memory, name="sweep", on_oom="grow", on=self._on)
         return self._pool
 
     def _order(self, trials: Sequence[Trial], until: int) -> Any:

@@ -40,6 +40,7 @@ def sweep(
     callbacks: Sequence[Any] | Callable[[TrialResult], Sequence[Any]] | None = None,
     way: Way = "auto",
     memory: str | None = None,
+    on: str = "local",
     directory: str | os.PathLike[str] | None = None,
     tensorboard: str | os.PathLike[str] | None = None,
     verify: bool = False,
@@ -69,6 +70,8 @@ def sweep(
     :param way: "auto", or "fused", "packed" or "serial" to decide yourself.
     :param memory: a lease for this process, as `sublet.lease` takes it; of workers, the size of
         each. Without it this process goes on with the lease that it has, or none.
+    :param on: "ray" trains on the nodes of a Ray cluster, as `sublet.Pool(on=...)` calls there;
+        what is trained as one becomes a stack on each node.
     :param directory: a sweep that was killed goes on there when it is called again.
     :param tensorboard: a directory for the scalars of each trial.
     :param verify: train some of the fused trials alone as well, and report the largest difference.
@@ -82,7 +85,7 @@ def sweep(
         raise BadRequest(f"shuffle={shuffle!r} is unknown.", 'Write True, False or "each".')
     if batch_size < 1:
         raise BadRequest(f"batch_size={batch_size}: at least one row.", "Such as 32.")
-    if memory is not None and way != "packed":
+    if memory is not None and way != "packed" and on == "local":
         from sublet.client.lease import lease
 
         lease(memory, name=name or "sweep")
@@ -107,6 +110,7 @@ def sweep(
             callbacks=callbacks,
             way=way,
             memory=memory,
+            on=on,
             saved=None if place is None else Saved(place),
             summaries=summaries,
         )
