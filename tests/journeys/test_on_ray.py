@@ -1,7 +1,9 @@
 """Jobs on a real Ray cluster of three nodes, each with a broker of its own."""
 
 import json
+import os
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -76,10 +78,68 @@ def test_what_no_cluster_or_node_can_give_is_refused_at_once(cluster: RayCluster
     assert "The Ray cluster 127.0.0.1:9 cannot be reached" in nowhere.stderr
     wrong = sandbox.sublet("submit", "--on", "moon", "speaks.py")
     assert "ray://HOST:10001" in wrong.stderr
-    hide = "import sys; sys.modules['ray'] = None; sys.argv[1:] = %r; import sublet.__main__"
-    words = ["submit", "--on", "127.0.0.1:8", "speaks.py"]
-    without = sandbox.python("-c", hide % words)
-    assert without.returncode != 0
+    hide = "import runpy, sys; sys.modules['ray'] = None; sys.argv[1:] = {!r}"
+    hide += "; runpy.run_module('sublet', run_name='__main__')"
+    without = sandbox.python("-c", hide.format(["submit", "--on", "127.0.0.1:8", "speaks.py"]))
+    assert without.returncode == 2
+    assert "--on ray needs the package ray, which is not installed." in without.stderr
+    assert "pip install 'sublet[ray]'" in without.stderr
+
+
+IN_PYTHON = """
+import sublet
+job = sublet.submit(["speaks.py", "one"], memory="32MiB", cold=True, on="ray")
+print(job.wait().code, job.status().device)
+report = sublet.run(["speaks.py", "two"], memory="32MiB", cold=True, on="ray")
+print(report.code, report.device)
+"""
+
+
+def test_jobs_are_sent_to_a_cluster_from_python_too(cluster: RayCluster) -> None:
+    sandbox = cluster.sandbox
+    sandbox.environ["MINE"] = "my own"
+    sandbox.write("speaks.py", SPEAKS)
+    ran = sandbox.python("-c", IN_PYTHON)
+    assert ran.returncode == 0, ran.stderr
+    submitted, said, run = ran.stdout.splitlines()
+    assert submitted.startswith("7 n")
+    assert said.endswith("my own ['two']")
+    assert run.startswith("7 n")
+
+
+WHERE = """
+import os, helper
+print(os.getcwd(), os.path.dirname(__file__), helper.word, open("data/text").read())
+"""
+
+
+def test_files_that_a_node_does_not_have_are_sent(cluster: RayCluster) -> None:
+    sandbox = cluster.sandbox.with_work(cluster.sandbox.work / "project")
+    script = sandbox.write("where.py", WHERE)
+    sandbox.write("helper.py", "word = 'helps'")
+    (sandbox.work / "data").mkdir()
+    sandbox.write("data/text", "some data")
+    done = threading.Event()
+
+    def change() -> None:  # So no node has the file that was there a moment ago.
+        while not done.wait(0.001):
+            os.utime(script)
+
+    changes = threading.Thread(target=change)
+    changes.start()
+    try:
+        ran = sandbox.sublet("run", "-q", "--on", "ray", "--cold", "where.py")
+    finally:
+        done.set()
+        changes.join()
+    assert ran.returncode == 0, ran.stderr
+    cwd, beside, rest = ran.stdout.strip().split(" ", 2)
+    assert cwd == beside
+    assert any(cwd.startswith(f"{one.home}/ray/files/") for one in cluster.homes.values())
+    assert rest == "helps some data"
+    assert sandbox.sublet("run", "-q", "--on", "ray", "--cold", "where.py").stdout.startswith(
+        f"{sandbox.work} "
+    )
 
 
 FILLS = """
@@ -117,8 +177,12 @@ except BlockingIOError:
     raise
 with open(f"{place}/{number}.begun", "a") as file:
     file.write(os.environ["SUBLET_HOME"] + "\\n")
+line = 0
 while not os.path.exists(f"{place}/go"):
+    print("line", line, flush=True)
+    line += 1
     time.sleep(0.05)
+print(line, "lines")
 print("work", number, "is done", flush=True)
 with open(f"{place}/{number}.done", "a") as file:
     file.write("x")
@@ -133,12 +197,63 @@ print(json.dumps([sum(one.charge for one in row.holdings) for row in rows]))
 """
 
 
+def find(sandbox: Sandbox, word: str) -> list[int]:
+    """The processes of a home that have this in their command line."""
+    return [pid for pid, words in sandbox.processes().items() if word in words]
+
+
+def end(sandbox: Sandbox, word: str) -> None:
+    """Kill the only such process."""
+    (pid,) = find(sandbox, word)
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_whatever_is_killed_at_home_no_output_is_lost_and_no_work_done_twice(
+    cluster: RayCluster,
+) -> None:
+    sandbox = cluster.sandbox
+    sandbox.write("works.py", WORKS)
+    place = sandbox.work / "kills"
+    place.mkdir()
+    small = ("--cold", "--memory", "32MiB")
+    numbers = submit(sandbox, *small, "--array", "1-3", "works.py", str(place), "{index}")
+    (retried,) = submit(sandbox, *small, "--retries", "1", "works.py", str(place), "again")
+    (running,) = submit(sandbox, *small, "works.py", str(place), "cancelled")
+    (waiting,) = submit(sandbox, *small, "--after", str(running), "works.py", str(place), "never")
+
+    def begun() -> int:
+        return sum(len(path.read_text().split()) for path in place.glob("*.begun"))
+
+    wait_for(lambda: begun() == 5, "all have begun")
+    end(sandbox, "sublet.broker")
+    assert {row["state"] for row in rows(sandbox, *numbers)} == {"running"}
+    end(sandbox, "sublet.nodes.bridge")
+    wait_for(lambda: find(sandbox, "sublet.nodes.bridge"), "another bridge is there")
+    end(sandbox, f"runs/{retried}.1")
+    sandbox.sublet("cancel", str(running), str(waiting), check=True)
+    wait_for(lambda: begun() == 6, "the one without a relay has begun again")
+    (place / "go").touch()
+    assert sandbox.sublet("wait", *map(str, [*numbers, retried])).returncode == 0
+    assert not list(place.glob("*.twice"))
+    done = {path.name: path.read_text() for path in place.glob("*.done")}
+    assert done == dict.fromkeys(["1.done", "2.done", "3.done", "again.done"], "x")
+    for number in numbers:
+        *lines, count, last = sandbox.sublet("logs", str(number)).stdout.splitlines()
+        assert lines == [f"line {one}" for one in range(len(lines))]
+        assert count == f"{len(lines)} lines"
+        assert last.endswith("is done")
+    cancelled = rows(sandbox, running, waiting)
+    assert {row["cause"] for row in cancelled} == {"cancelled"}
+    for home in cluster.homes.values():
+        assert not find(home, "works.py")
+
+
 def test_no_node_is_overcommitted_and_the_work_of_a_dead_one_is_done_by_others(
     cluster: RayCluster,
 ) -> None:
-    sandbox, jobs = cluster.sandbox, 24
+    sandbox, jobs = cluster.sandbox, 12
     sandbox.write("works.py", WORKS)
-    place = sandbox.work / "place"
+    place = sandbox.work / "crowd"
     place.mkdir()
     numbers = submit(
         sandbox, "--cold", "--memory", "400MiB total", "--array", f"1-{jobs}", "works.py",
@@ -154,10 +269,11 @@ def test_no_node_is_overcommitted_and_the_work_of_a_dead_one_is_done_by_others(
 
     full = cluster.memory // (400 * MiB)
     wait_for(lambda: min(map(on, cluster.homes)) >= full - 1, "all nodes are at work")
+    lost = on("n2") + on("n3")
     cluster.kill("n3")
-    lost = on("n3")
-    away = cluster.homes["n3"].processes
-    wait_for(lambda: not any("works.py" in one for one in away().values()), "its programs end")
+    end(cluster.homes["n2"], "ray::Agent")
+    away = [cluster.homes["n2"], cluster.homes["n3"]]
+    wait_for(lambda: not any(find(one, "works.py") for one in away), "their programs end")
     (place / "go").touch()
     waited = sandbox.sublet("wait", *map(str, numbers))
     assert waited.returncode == 0, waited.stderr

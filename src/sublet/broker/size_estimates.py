@@ -206,7 +206,10 @@ class SizeEstimator:
             if known is None:
                 known = self._measurements.usual_outside("cpu", start)
             usual = _USUAL_OUTSIDE[start]
-        return usual if known is None else sizing.round_up(int(known * 1.1))
+        learned = usual if known is None else sizing.round_up(int(known * 1.1))
+        # A node's broker that has learned nothing yet counts with what is usual, and would have
+        # no room for what is counted with less here.
+        return max(usual, learned) if device.on else learned
 
     def explain(self, job: Job, capacities: tuple[Capacity, ...]) -> Explanation:
         """What the size of a job's lease rests on, from what was known when it was sized.

@@ -133,6 +133,7 @@ def run(
     leave_children: bool = False,
     fence: bool | None = None,
     notify: str | None = None,
+    on: str | None = None,
     profile: bool | str | os.PathLike[str] = False,
     stdin: Stream = None,
     stdout: Stream = None,
@@ -162,6 +163,7 @@ def run(
         leave_children=leave_children,
         fence=fence,
         notify=notify,
+        on=on,
     )
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

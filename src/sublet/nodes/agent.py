@@ -32,6 +32,7 @@ from sublet.nodes.limits import CLIENTLESS, IDLE
 _LOOKS = 1.0
 _OUTPUT = 0.03
 """Seconds between looks at what programs have written."""
+_JUST_NOW = 1.0
 _HOLDS_WITHIN = 5.0
 _FORGOTTEN = 24 * 3600.0
 _OF_THE_MACHINE = (
@@ -83,7 +84,7 @@ class Agent:
         """Which Sublet this is, and what it runs for whom."""
         return {
             "version": sublet.__version__,
-            "attempts": {mark: one.home for mark, one in self._attempts.items()},
+            "attempts": {mark: one.home for mark, one in list(self._attempts.items())},
         }
 
     def start(self, home: str, order: dict[str, Any], package: packages.Package) -> str:
@@ -114,6 +115,7 @@ class Agent:
                     self._ring,
                 )
                 one.start()
+        self._ring()
         return ""
 
     def give(self, package: packages.Package, data: bytes) -> None:
@@ -138,16 +140,26 @@ class Agent:
                 if (update := _update(one, *wants[mark])) is not None
             }
             left = deadline - time.monotonic()
-            if found or left <= 0:
+            if found or left <= 0 or self._has_new(home, wants):
                 break
             with self._news:
                 self._news.wait(min(left, _OUTPUT if wants else left))
+        theirs = self._of(home)
         return {
             "attempts": found,
             "devices": self._devices,
             "fault": self._fault,
-            "jobs": {one.job: mark for mark, one in self._attempts.items() if one.home == home},
+            "jobs": {one.job: one.mark for one in theirs},
+            "marks": [one.mark for one in theirs],
         }
+
+    def _of(self, home: str) -> list[NodeAttempt]:
+        return [one for one in list(self._attempts.values()) if one.home == home]
+
+    def _has_new(self, home: str, wants: dict[str, Any]) -> bool:
+        """Whether an attempt was started after the bridge has said what it wants."""
+        just_now = time.monotonic() - _JUST_NOW
+        return any(one.made > just_now and one.mark not in wants for one in self._of(home))
 
     def signal(self, mark: str, number: int) -> None:
         """Send a signal to a program."""

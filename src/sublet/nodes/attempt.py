@@ -54,7 +54,7 @@ class NodeAttempt:
         self.mark = mark
         self.home = home
         self.foreground = foreground
-        self.heard = time.monotonic()
+        self.made = self.heard = time.monotonic()
         """When somebody last asked for it."""
         self.sequence = 0
         self.job: int | None = None

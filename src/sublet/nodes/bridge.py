@@ -39,6 +39,7 @@ _POLLS_IDLE = 0.5
 _CALLS_WITHIN = 60.0
 _MOST_UNSENT = 1 << 20
 _REACHED_WITHIN = 5.0
+_CLAIMED_WITHIN = 20.0
 _LOCKS_WITHIN = 1.0
 """Who looks whether there is a bridge holds the lock for a moment."""
 NAMESPACE = "sublet"
@@ -102,6 +103,7 @@ class Node:
                 if self.agent is None:
                     await self._start_agent()
                 await self._poll()
+                await self._end_unclaimed()
             except self.bridge.dead as error:
                 # Its programs end with it, within their grace.
                 self._lose_agent(str(error))
@@ -138,11 +140,19 @@ class Node:
         said = await self.call("poll", self.bridge.home, wants, within)
         self.heard, self.fault = time.monotonic(), said["fault"]
         self.devices = tuple(self._device(one, said["jobs"]) for one in said["devices"])
-        self.marks = set(said["jobs"].values())
+        self.marks = set(said["marks"])
         for one in wanted:
             update = said["attempts"].get(one.order.mark)
             if update is not None and not one.over:
                 self._tell(one, update)
+
+    async def _end_unclaimed(self) -> None:
+        """End what runs for this home and has no relay any more. The relays of those that do have
+        turned to this bridge by then."""
+        if time.monotonic() > self.bridge.since + _CLAIMED_WITHIN:
+            for mark in self.marks - self.bridge.attempts.keys():
+                if not await self.call("stop", mark):
+                    await self.call("forget", mark)
 
     def _tell(self, one: Attempt, update: dict[str, Any]) -> None:
         if update.get("unknown"):
@@ -186,7 +196,7 @@ class Bridge:
         self.nodes: dict[str, Node] = {}
         self.attempts: dict[str, Attempt] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._since = time.monotonic()
+        self.since = time.monotonic()
         self._ready = False
 
     async def serve(self) -> None:
@@ -272,7 +282,7 @@ class Bridge:
                 for device in node.devices
             ),
             faults={node.name: node.fault for node in nodes if node.fault},
-            ready=bool(nodes) and (asked or time.monotonic() > self._since + _STARTS_WITHIN),
+            ready=bool(nodes) and (asked or time.monotonic() > self.since + _STARTS_WITHIN),
         )
 
     def _spawn(self, work: Any) -> None:
@@ -306,7 +316,6 @@ class Bridge:
             writer.close()
 
     async def _do(self, one: Attempt, message: dict[str, Any]) -> None:
-        mark = one.order.mark
         match message["type"]:
             case "package":
                 one.data = message["data"]
@@ -315,14 +324,25 @@ class Bridge:
                 one.refused = message["why"]
                 one.files.set()
             case "signal":
-                await self._ask(one, "signal", mark, message["number"])
+                self._spawn(self._pass_on(one, "signal", message["number"]))
             case "pause":
-                await self._ask(one, "pause", mark, message["on"])
+                self._spawn(self._pass_on(one, "pause", message["on"]))
             case "stop":
-                if not one.started:
+                if not one.started and one.asked is None:
                     one.finish(type="ended", outcome=None, how="", why="it was not started yet")
                 else:
-                    await self._ask(one, "stop", mark)
+                    self._spawn(self._pass_on(one, "stop"))
+
+    async def _pass_on(self, one: Attempt, method: str, *args: Any) -> None:
+        """Tell the agent that runs it, and one that is not there yet as soon as it is: this bridge
+        may have only just been started."""
+        while not one.over and self.attempts.get(one.order.mark) is one:
+            node = self._node(one)
+            if one.started and node is not None and node.agent is not None:
+                with contextlib.suppress(Exception):
+                    await node.call(method, one.order.mark, *args)
+                    return
+            await asyncio.sleep(0.1)
 
     async def _ask(self, one: Attempt, method: str, *args: Any) -> None:
         """Tell its node's agent something; a node that is away is told nothing."""
@@ -351,11 +371,11 @@ class Bridge:
             if one.asked not in (None, node.agent):
                 self.lose(one, f"the agent of the node {order.node} has ended")
                 return
-            if await self._others_live(order):
-                await asyncio.sleep(0.2)
-                continue
-            one.asked = node.agent
             try:
+                if await self._others_live(order):
+                    await asyncio.sleep(0.2)
+                    continue
+                one.asked = node.agent
                 said = await node.call("start", self.home, msgspec.structs.asdict(order), package)
                 if said == "pack":
                     one.send(type="pack")
@@ -377,13 +397,15 @@ class Bridge:
                 await asyncio.sleep(_TICK)
 
     async def _others_live(self, order: Order) -> bool:
-        """Whether an attempt of the same job before this one still runs; ends it if so."""
-        for node in self.nodes.values():
+        """Whether an attempt of the same job before this one may still run; ends it if so."""
+        if not self._state().ready:
+            return True
+        for node in list(self.nodes.values()):
             for mark in list(node.marks):
-                if mark != order.mark and _job(mark) == order.job and node.agent is not None:
-                    known = self.attempts.get(mark)
-                    if known is None and await node.call("stop", mark):
-                        return True
+                if mark == order.mark or _job(mark) != order.job:
+                    continue
+                if mark in self.attempts or node.agent is None or await node.call("stop", mark):
+                    return True
         return False
 
     async def _forget(self, one: Attempt) -> None:

@@ -1,13 +1,12 @@
 """The directory of a program, for nodes that do not have it.
 
-A node has it if the same files are there under the same path, by size and time of change, as rsync
-compares them. Otherwise it is sent whole, and unpacked below the node's home.
+A node has it if its script is the same file there, on a disk that both see, or if the same files
+are there under the same path, by size and time of change, as rsync compares them. Otherwise it is
+sent whole, and unpacked below the node's home.
 """
 
 import hashlib
-import io
 import os
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ MOST_FILES = 20_000
 _LEFT_OUT = {".git", ".venv", "venv", "__pycache__", "node_modules", ".mypy_cache", ".pytest_cache"}
 
 Package = dict[str, Any]
-"""`root` and `script` as bytes, `files` as (name, size, time of change), `size` of all of them, and
-`digest` of their contents' list; `whole` is False if there are too many to list."""
+"""`root` and `script` as bytes, the script's `identity`, `files` as (name, size, time of change),
+`size` of all of them, and `digest` of their contents' list; `whole` is False if there are too many
+to list."""
 
 
 def describe(spec: dict[str, Any]) -> Package:
@@ -54,6 +54,7 @@ def describe(spec: dict[str, Any]) -> Package:
     return {
         "root": root,
         "script": script,
+        "identity": _identity(script),
         "files": files if whole else [],
         "size": size,
         "whole": whole,
@@ -61,10 +62,21 @@ def describe(spec: dict[str, Any]) -> Package:
     }
 
 
+def _identity(script: bytes) -> list[int]:
+    """What no copy of a file has in common with it; empty without a script."""
+    try:
+        stat = os.stat(script)
+    except OSError:
+        return []
+    return [stat.st_ino, stat.st_ctime_ns, stat.st_mtime_ns, stat.st_size]
+
+
 def is_here(package: Package) -> bool:
     """Whether this machine has the same files under the same path. Of too many to be listed, the
     script stands for all."""
     root = package["root"]
+    if package["identity"] and package["identity"] == _identity(package["script"]):
+        return True  # Whatever programs write beside it meanwhile.
     if not package["whole"]:
         return os.path.isdir(root) and os.path.exists(package["script"] or root)
     try:
@@ -90,6 +102,9 @@ def pack(package: Package) -> bytes:
             f"The nodes do not have {root}, and it has {what}.",
             "Start it in a smaller directory, or put this one on the nodes under the same path.",
         )
+    import io
+    import tarfile
+
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
         for name, _, _ in package["files"]:
@@ -105,6 +120,9 @@ def place(home: Path, package: Package) -> Path:
 
 def unpack(home: Path, package: Package, data: bytes) -> None:
     """Put its files there, whole or not at all."""
+    import io
+    import tarfile
+
     there = place(home, package)
     if there.is_dir():
         return

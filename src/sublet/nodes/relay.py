@@ -62,7 +62,8 @@ class Relay:
             if self._frames is None:
                 end = self._connect()
                 if end is None and self._frames is None:
-                    _wait([wake], 0.2)
+                    _wait([], 0.2)
+                    continue  # Signals are kept until somebody can be told.
             else:
                 ready = _wait([wake, self._frames.sock.fileno()], _LOOKS)
                 if self._frames.sock.fileno() in ready:
@@ -80,7 +81,8 @@ class Relay:
             return lost(f"the Ray cluster {self._order.cluster} was lost: {why}")
         sock = self._cluster.connect()
         if sock is None:
-            if not self._cluster.bridged():
+            # A bridge that could not connect has just said so.
+            if not self._cluster.bridged() and self._cluster.age() > _LOOKS:
                 with contextlib.suppress(OSError):
                     self._cluster.start()
             return None

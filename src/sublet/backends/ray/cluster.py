@@ -7,10 +7,8 @@ Whoever needs it starts it; it ends some time after nobody has.
 import contextlib
 import fcntl
 import hashlib
-import importlib.util
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -142,6 +140,8 @@ class Cluster:
 
     def start(self) -> None:
         """Start the bridge, as nobody's child; one that is too many ends at once."""
+        import subprocess
+
         self.want()
         descriptor = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         environ = {**os.environ, "SUBLET_HOME": str(self.home.path)}
@@ -162,6 +162,8 @@ class Cluster:
 
     def ensure(self) -> ClusterState:
         """Have a bridge that is connected; raises what is wrong if there cannot be one."""
+        import importlib.util
+
         self.want()
         began, started = time.time(), 0.0
         while (now := time.time()) < began + _CONNECTS_WITHIN:

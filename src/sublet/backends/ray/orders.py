@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sublet.backends.local.worker_specs import filled_in, text_environment
 from sublet.domain.device import Device
 from sublet.domain.job import Job, Outcome, Program
 from sublet.home import Home
@@ -57,6 +56,9 @@ def make(job: Job, devices: Sequence[Device], home: Home) -> None:
 
 
 def _order(job: Job, devices: Sequence[Device]) -> Order:
+    # A relay only reads orders, and many run at a time.
+    from sublet.backends.local.worker_specs import filled_in, text_environment
+
     spec, lease, first = job.spec, job.lease, devices[0]
     assert lease is not None
     around = spec.surroundings
