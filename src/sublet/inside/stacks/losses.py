@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras.src import backend, tree
 
 from .numbers import Numbers
-from .values import Value, with_mask
+from .values import Value, with_logits, with_mask
 
 
 class Losses:
@@ -106,29 +106,30 @@ class Losses:
         stacked = [one for one in flat if one.stacked]
         masked = [one for one in stacked if one.mask is not None]
 
-        def slices(tensors: Sequence[Any], masks: Sequence[Any]) -> Any:
+        def slices(tensors: Sequence[Any], masks: Sequence[Any], logits: Sequence[Any]) -> Any:
             known = {id(one): tensor for one, tensor in zip(stacked, tensors, strict=True)}
             hung = {id(one): mask for one, mask in zip(masked, masks, strict=True)}
+            made = {id(one): of for one, of in zip(stacked, logits, strict=True)}
 
             def plain(one: Any) -> Any:
                 if not isinstance(one, Value):
                     return one
                 if not one.stacked:
                     return one.plain
-                return with_mask(known[id(one)], hung.get(id(one)))
+                return with_logits(with_mask(known[id(one)], hung.get(id(one))), made[id(one)])
 
             return tree.map_structure(plain, given)
 
         models = len(self._models)
         tensors = [one.tensor for one in stacked]
         masks = [one.mask.along(models) for one in masked if one.mask is not None]
-        elems = (tensors, masks, state)
+        elems = (tensors, masks, [one.logits for one in stacked], state)
         if alike:
-            return vectorised(lambda one: of_one(None, slices(*one[:2]), one[2]), elems)
+            return vectorised(lambda one: of_one(None, slices(*one[:3]), one[3]), elems)
         found = []
         for place in range(models):
             one = tree.map_structure(lambda tensor, place=place: tensor[place], elems)
-            found.append(of_one(place, slices(*one[:2]), one[2]))
+            found.append(of_one(place, slices(*one[:3]), one[3]))
         return tree.map_structure(lambda *parts: tf.stack(parts), *found)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 from keras.src import backend, ops
+from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from .losses import vectorised
@@ -122,11 +123,11 @@ def _stateless(optimizer: Any, weights: Sequence[Any], rate: Any) -> Iterator[No
     real = {optimizer, inner(optimizer)}
     keys = {id(one): optimizer._var_key(one) for one in weights}
     kept, kept_add = ops.cond, backend.numpy.add
+    plain = {name: getattr(TFOptimizer, name) for name in _PLAIN}
     try:
+        for name in plain:  # Of the class: Nadam has one of its own that calls it.
+            setattr(TFOptimizer, name, getattr(BaseOptimizer, name))
         for one in real:
-            for name in _PLAIN:
-                method = getattr(BaseOptimizer, name)
-                object.__setattr__(one, name, method.__get__(one))
             for name, method in _ASSIGN.items():
                 object.__setattr__(one, name, method)
             object.__setattr__(one, "_var_key", lambda variable: keys[id(variable)])
@@ -136,15 +137,19 @@ def _stateless(optimizer: Any, weights: Sequence[Any], rate: Any) -> Iterator[No
         yield
     finally:
         ops.cond, backend.numpy.add = kept, kept_add
+        for name, method in plain.items():
+            setattr(TFOptimizer, name, method)
         for one in real:
-            for name in (*_PLAIN, *_ASSIGN, "_var_key", "_get_current_learning_rate"):
+            for name in (*_ASSIGN, "_var_key", "_get_current_learning_rate"):
                 vars(one).pop(name, None)
 
 
 def _add(one: Any, other: Any) -> Any:
     """A sum, and nothing else: Keras makes a BiasAdd of one whose second part has a single axis
     longer than 1, which TensorFlow vectorises wrongly for a kernel of shape [1, n, 1]."""
-    return backend.numpy.subtract(one, backend.numpy.negative(other))
+    # A negative number would be a tensor of single precision.
+    negative = -other if isinstance(other, (int, float)) else backend.numpy.negative(other)
+    return backend.numpy.subtract(one, negative)
 
 
 def _cond(pred: Any, true_fn: Any, false_fn: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -17,6 +18,8 @@ class Value:
     stacked: bool
     """Whether its first axis counts the models. If not, it is the same in all of them."""
     mask: Value | None = None
+    logits: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What `logits_of` has found for it, as it is stacked itself."""
 
     def along(self, models: int) -> Any:
         """The tensor with a model axis, whether it had one or not."""
@@ -26,19 +29,23 @@ class Value:
 
     def folded(self, models: int) -> Any:
         """The tensor as one batch: the rows of the first model, those of the second, and so on."""
-        return with_mask(
-            fold(self.along(models)), None if self.mask is None else fold(self.mask.along(models))
-        )
+        mask = None if self.mask is None else fold(self.mask.along(models))
+        tensor = with_mask(fold(self.along(models)), mask)
+        return with_logits(tensor, {kind: fold(one) for kind, one in self.logits.items()})
 
     def of(self, place: int) -> Any:
         """The tensor of one model, as Keras has it."""
+        if not self.stacked:
+            return self.plain
         mask = None if self.mask is None else self.mask.of(place)
-        return with_mask(self.tensor[place] if self.stacked else self.tensor, mask)
+        logits = {kind: one[place] for kind, one in self.logits.items()}
+        return with_logits(with_mask(self.tensor[place], mask), logits)
 
     @property
     def plain(self) -> Any:
         """A shared tensor as Keras has it."""
-        return with_mask(self.tensor, None if self.mask is None else self.mask.tensor)
+        mask = None if self.mask is None else self.mask.tensor
+        return with_logits(with_mask(self.tensor, mask), self.logits)
 
 
 def fold(tensor: Any) -> Any:
@@ -70,3 +77,33 @@ def with_mask(tensor: Any, mask: Any) -> Any:
 def mask_of(tensor: Any) -> Any:
     """The mask that Keras has hung on a tensor; None without one."""
     return backend.get_keras_mask(tensor)
+
+
+_BY_OPERATION: Mapping[str, Callable[[Any], Any]] = {
+    "Softmax": tf.nn.softmax,
+    "Sigmoid": tf.sigmoid,
+}
+
+
+def logits_of(tensor: Any) -> dict[str, Any]:
+    """What a softmax or sigmoid made this tensor of, at most one, by how it is known: from a note
+    of Keras' ("") or from the kind of TensorFlow's operation. Keras' losses take it in place of the
+    probabilities, which they would have to clip."""
+    if hasattr(tensor, "_keras_logits"):
+        return {"": tensor._keras_logits}
+    operation = getattr(tensor, "op", None)  # Eager tensors have none.
+    if operation is None or operation.type not in _BY_OPERATION:
+        return {}
+    return {operation.type: operation.inputs[0]}
+
+
+def with_logits(tensor: Any, logits: Mapping[str, Any]) -> Any:
+    """The tensor, in which `logits_of` finds these."""
+    for kind, one in logits.items():
+        if kind:
+            made = _BY_OPERATION[kind](one)
+            tensor = with_mask(made, mask_of(tensor))
+        else:
+            tensor = with_mask(tf.identity(tensor), mask_of(tensor))
+            tensor._keras_logits = one
+    return tensor

@@ -39,6 +39,8 @@ def weights(model: Any) -> State:
 
 
 def _variables(model: Any) -> list[Any]:
+    from ..stacks.state import slots  # Needs TensorFlow.
+
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-    return [*model.variables, *model.optimizer.variables]
+    return [*model.variables, *slots(model.optimizer)]

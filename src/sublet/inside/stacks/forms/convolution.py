@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 from keras.src import backend, ops
 
-from ..values import Value
+from ..values import Value, logits_of
 from . import generic
 from .dense import between
 from .site import Site
@@ -39,7 +39,7 @@ def call(site: Site, args: Any, kwargs: Any) -> Any:
         x += between(site.weight(layer.bias), x.shape.rank)
     if layer.activation is not None:
         x = layer.activation(x)
-    return Value(x, True, None)
+    return Value(x, True, None, logits_of(x))
 
 
 def _of_shared(site: Site, x: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..values import Value
+from ..values import Value, logits_of
 from . import generic
 from .site import Site
 
@@ -29,7 +29,7 @@ def call(site: Site, args: Any, kwargs: Any) -> Any:
         x += between(site.weight(layer.bias), x.shape.rank)
     if layer.activation is not None:
         x = layer.activation(x)
-    return Value(x, True, value.mask)
+    return Value(x, True, value.mask, logits_of(x))
 
 
 def _product_of_rows(x: Any, kernel: Any) -> Any:

@@ -20,14 +20,15 @@ def call(site: Site, args: Any, kwargs: Any) -> Any:
     if not site.training:
         return value
     x = tf.cast(value.along(site.models), layer.compute_dtype)
-    rates = between(tf.cast(site.number(layer, "rate"), x.dtype), x.shape.rank)
+    rates = between(site.number(layer, "rate"), x.shape.rank)
     shape = tf.shape(x)[1:]
     spatial = getattr(layer, "_get_noise_shape", None)
     noise = layer.noise_shape if spatial is None else spatial(x[0])
     if noise is not None:
         shape = tf.stack([shape[i] if one is None else one for i, one in enumerate(noise)])
     drawn = uniform(site, layer.seed_generator, shape, x.dtype)
-    kept = tf.where(drawn >= rates, x * tf.math.divide_no_nan(tf.ones_like(rates), 1 - rates), 0)
+    scales = tf.cast(tf.math.divide_no_nan(tf.ones_like(rates), 1 - rates), x.dtype)
+    kept = tf.where(drawn >= tf.cast(rates, x.dtype), x * scales, 0)
     return Value(tf.ensure_shape(kept, x.shape), True, value.mask)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from keras.src import tree
 
-from ..values import Value, mask_of, unfold
+from ..values import Value, logits_of, mask_of, unfold
 from . import generic
 from .site import Site
 
@@ -83,4 +83,5 @@ def call(site: Site, args: Any, kwargs: Any) -> Any:
 def _unfolded(tensor: Any, models: int) -> Value:
     mask = mask_of(tensor)
     kept = None if mask is None else Value(unfold(mask, models), True)
-    return Value(unfold(tensor, models), True, kept)
+    logits = {kind: unfold(one, models) for kind, one in logits_of(tensor).items()}
+    return Value(unfold(tensor, models), True, kept, logits)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras.src import backend, layers, tree
 
 from ..trainer import CannotStack
-from ..values import Value, mask_of, with_mask
+from ..values import Value, logits_of, mask_of, with_logits, with_mask
 from .site import Site
 
 
@@ -42,17 +42,20 @@ def vectorised(site: Site, args: Any, kwargs: Any) -> Any:
     elems = (
         [value.tensor for value in given],
         [value.mask.along(site.models) for value in given if value.mask is not None],
+        [value.logits for value in given],
         [site.value(one) for one in variables],
         [tf.convert_to_tensor(site.numbers.variables[place]) for place in chosen],
     )
     found: dict[str, Any] = {}
 
     def of_one(slices: Any) -> Any:
-        tensors, masks, state, numbers = slices
+        tensors, masks, logits, state, numbers = slices
         masks = iter(masks)
         one = {
-            id(value): with_mask(tensor, None if value.mask is None else next(masks))
-            for value, tensor in zip(given, tensors, strict=True)
+            id(value): with_logits(
+                with_mask(tensor, None if value.mask is None else next(masks)), hung
+            )
+            for value, tensor, hung in zip(given, tensors, logits, strict=True)
         }
         args_, kwargs_ = replaced(
             (args, kwargs), lambda value: one[id(value)] if value.stacked else value.plain
@@ -73,10 +76,13 @@ def vectorised(site: Site, args: Any, kwargs: Any) -> Any:
         masks = [mask_of(tensor) for tensor in flat]
         found["masked"] = [mask is not None for mask in masks]
         moved = [new for new, is_new in zip(after, changed, strict=True) if is_new]
-        return flat, [mask for mask in masks if mask is not None], moved, losses
+        hung = [logits_of(tensor) for tensor in flat]
+        return flat, [mask for mask in masks if mask is not None], hung, moved, losses
 
     try:
-        flat, masks, moved, losses = tf.vectorized_map(of_one, elems, fallback_to_while_loop=False)
+        flat, masks, hung, moved, losses = tf.vectorized_map(
+            of_one, elems, fallback_to_while_loop=False
+        )
     except (ValueError, NotImplementedError, TypeError, AssertionError) as wrong:
         raise cannot(site, wrong) from wrong
     if found["repeated"]:
@@ -90,8 +96,8 @@ def vectorised(site: Site, args: Any, kwargs: Any) -> Any:
     site.losses += losses
     masks = iter(masks)
     results = [
-        Value(tensor, True, Value(next(masks), True) if masked else None)
-        for tensor, masked in zip(flat, found["masked"], strict=True)
+        Value(tensor, True, Value(next(masks), True) if masked else None, logits)
+        for tensor, masked, logits in zip(flat, found["masked"], hung, strict=True)
     ]
     return tree.pack_sequence_as(found["outputs"], results)
 
@@ -147,7 +153,8 @@ def each(site: Site, args: Any, kwargs: Any) -> Any:
 def _stacked(*parts: Value) -> Value:
     masks = [part.mask.tensor for part in parts if part.mask is not None]
     mask = Value(tf.stack(masks), True) if masks else None
-    return Value(tf.stack([part.tensor for part in parts]), True, mask)
+    logits = {kind: tf.stack([part.logits[kind] for part in parts]) for kind in parts[0].logits}
+    return Value(tf.stack([part.tensor for part in parts]), True, mask, logits)
 
 
 def invoke(site: Site, args: Any, kwargs: Any) -> Any:
@@ -177,4 +184,5 @@ def cannot(site: Site, wrong: Exception) -> CannotStack:
 def shared_value(tensor: Any) -> Value:
     """What a layer puts out, with its mask."""
     mask = mask_of(tensor)
-    return Value(tensor, False, None if mask is None else Value(mask, False))
+    kept = None if mask is None else Value(mask, False)
+    return Value(tensor, False, kept, logits_of(tensor))

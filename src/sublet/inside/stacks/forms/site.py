@@ -86,4 +86,4 @@ class Site:
         for place in self.numbers.of([layer]):
             if self.numbers.names[place].endswith(f".{attribute}"):
                 return tf.convert_to_tensor(self.numbers.variables[place])
-        return tf.fill([self.models], float(getattr(layer, attribute)))
+        return tf.fill([self.models], tf.constant(getattr(layer, attribute), tf.float64))
