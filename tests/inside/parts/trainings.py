@@ -120,7 +120,21 @@ def half_precision() -> Case:
     )
 
 
-CASES = (skips, masked, nested, compares_rows, added_sums, half_precision)
+def sure() -> Case:
+    """Probabilities of 0 and 1, of which Keras' losses take the logits: by its note, by the
+    operation; activations that are computed again."""
+    inputs = layers.Input((8,))
+    hidden = layers.Dense(8)(inputs)
+    noted = layers.Dense(3, "softmax", name="noted")(hidden)
+    plain = layers.Lambda(tf.nn.softmax, name="plain")(layers.Dense(3)(hidden))
+    model = keras.Model(inputs, {"noted": noted, "plain": plain})
+    model.compile(keras.optimizers.SGD(1e-6), "sparse_categorical_crossentropy")
+    classes = np.arange(ROWS) % 3
+    given = {"x": 300 * numbers(ROWS, 8), "y": {"noted": classes, "plain": classes}}
+    return model, given, {"parts": 2, "micro_batches": 2, "recompute": True}
+
+
+CASES = (skips, masked, nested, compares_rows, added_sums, half_precision, sure)
 
 
 def trained(build: Callable[[], Case], split: bool) -> tuple[Any, dict[str, Any], Any]:

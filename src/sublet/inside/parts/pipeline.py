@@ -24,7 +24,7 @@ from .calls import Graph
 from .part import Part
 
 Values = dict[int, Any]
-"""Tensors by their numbers in the graph."""
+"""Tensors by their numbers in the graph; the logits of an output by `_logits` of its number."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,15 +129,20 @@ class Pipeline:
 
     def ends(self, passed: Batch) -> list[Any]:
         """All tensors that the loss of the batch is computed of."""
-        outputs = [one.values[key] for one in passed.pieces for key in self.graph.outputs]
+        outputs = [one.values[key] for one in passed.pieces for key in self._judged(one)]
         passages = [one for piece in passed.pieces for one in piece.passages]
         return outputs + [loss for one in passages + passed.weights for loss in one.losses]
+
+    def _judged(self, piece: Piece) -> list[int]:
+        """The outputs, and the logits of those that have some."""
+        logits = map(_logits, self.graph.outputs)
+        return [*self.graph.outputs, *(number for number in logits if number in piece.values)]
 
     def backward(self, passed: Batch, gradients: list[Any]) -> Gradients:
         """The gradients of the weights, from those of the `ends`."""
         given = iter(gradients)
         arrived: list[dict[int, list[Any]]] = [
-            {number: [next(given)] for number in self.graph.outputs} for _ in passed.pieces
+            {number: [next(given)] for number in self._judged(one)} for one in passed.pieces
         ]
         of_losses = [
             [[next(given) for _ in passage.losses] for passage in piece.passages]
@@ -196,18 +201,22 @@ class Pipeline:
         return again
 
     def _passage(self, part: Part, values: Mapping[int, Any], training: bool, tape: Any) -> Passage:
+        from ..tensor_notes import logits_of
+
         inputs = {number: _copy(values[number]) for number in part.inputs}
         kept = part.non_trainable_variables if training and self.recompute else []
         before = [(one, _read(one)) for one in kept]
         with tape or contextlib.nullcontext(), assigned(kept) as changed:
             if tape is not None:
                 tape.watch([one for number, one in inputs.items() if self._returns(number, one)])
-            outputs, losses = part.run(inputs, training)
+            found, losses = part.run(inputs, training)
+        outputs = dict(zip(part.outputs, found, strict=True))
+        for number in set(self.graph.outputs).intersection(outputs):
+            for one in logits_of(outputs[number]).values():
+                outputs[_logits(number)] = one
         touched = set(map(id, changed))
         before = [(one, value) for one, value in before if id(one) in touched]
-        return Passage(
-            part, inputs, dict(zip(part.outputs, outputs, strict=True)), losses, tape, before
-        )
+        return Passage(part, inputs, outputs, losses, tape, before)
 
     def _returns(self, number: int, tensor: Any) -> bool:
         """Whether an input of a part has a gradient that an earlier part is waiting for."""
@@ -318,19 +327,34 @@ def _copy(tensor: Any) -> Any:
     return copy
 
 
+def _logits(number: int) -> int:
+    """The number of what a softmax or sigmoid made this output of. Keras' losses take it in place
+    of the probabilities, so it has a gradient of its own."""
+    return -1 - number
+
+
 def _joined(number: int, pieces: list[Piece]) -> Any:
-    """The rows of all micro-batches, and their masks."""
+    """The rows of all micro-batches, with their masks and logits."""
     import tensorflow as tf
     from keras.src import backend
+
+    from ..tensor_notes import logits_of, with_logits
 
     found = [piece.values[number] for piece in pieces]
     masks = [backend.get_keras_mask(one) for one in found]
     counts = [piece.rows for piece in pieces]
-    joined = tf.concat([one[:rows] for one, rows in zip(found, counts, strict=True)], 0)
+
+    def together(tensors: Iterable[Any]) -> Any:
+        return tf.concat([one[:rows] for one, rows in zip(tensors, counts, strict=True)], 0)
+
+    joined = together(found)
     if all(mask is not None for mask in masks):
-        rows_of = [mask[:rows] for mask, rows in zip(masks, counts, strict=True)]
-        backend.set_keras_mask(joined, tf.concat(rows_of, 0))
-    return joined
+        backend.set_keras_mask(joined, together(masks))
+    logits = {
+        kind: together(piece.values[_logits(number)] for piece in pieces)
+        for kind in logits_of(found[0])
+    }
+    return with_logits(joined, logits)
 
 
 def _sum(gradients: Iterable[Any]) -> Any:

@@ -8,8 +8,9 @@ from typing import Any
 import tensorflow as tf
 from keras.src import backend, tree
 
+from ..tensor_notes import with_logits, with_mask
 from .numbers import Numbers
-from .values import Value, with_logits, with_mask
+from .values import Value
 
 
 class Losses:

@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 from keras.src import backend, ops
 
-from ..values import Value, logits_of
+from ...tensor_notes import logits_of
+from ..values import Value
 from . import generic
 from .dense import between
 from .site import Site

@@ -6,7 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..values import Value, logits_of
+from ...tensor_notes import logits_of
+from ..values import Value
 from . import generic
 from .site import Site
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from keras.src import tree
 
-from ..values import Value, logits_of, mask_of, unfold
+from ...tensor_notes import logits_of, mask_of
+from ..values import Value, unfold
 from . import generic
 from .site import Site
 

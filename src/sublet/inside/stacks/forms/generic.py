@@ -11,8 +11,9 @@ import numpy as np
 import tensorflow as tf
 from keras.src import backend, layers, tree
 
+from ...tensor_notes import logits_of, mask_of, with_logits, with_mask
 from ..trainer import CannotStack
-from ..values import Value, logits_of, mask_of, with_logits, with_mask
+from ..values import Value
 from .site import Site
 
 
