@@ -78,4 +78,4 @@ def test_bounds_that_make_no_sense_are_refused() -> None:
 
 
 def test_values_that_json_does_not_know_are_shown_as_python_does() -> None:
-    assert plain_value((1, "a", float("inf"), print)) == [1, "a", "inf", "print"]
+    assert plain_value((1, "a", float("inf"), len)) == [1, "a", "inf", "len"]

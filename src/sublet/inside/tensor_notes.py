@@ -1,4 +1,4 @@
-"""What Keras hangs on tensors beside their values: masks, and the logits that probabilities are of."""
+"""What Keras hangs on tensors: masks, and the logits that probabilities were made of."""
 
 from __future__ import annotations
 

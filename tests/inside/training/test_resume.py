@@ -68,7 +68,7 @@ def set_of_tensors() -> tuple[Any, dict[str, Any]]:
     """Shuffled anew in each epoch, cached, mapped and read ahead."""
     data = tf.data.Dataset.from_tensor_slices((X, Y)).cache().shuffle(16, seed=3)
     data = data.map(lambda x, y: (2 * x, y), tf.data.AUTOTUNE).batch(8).prefetch(2)
-    return model(), {"x": data, "validation_data": (X, Y), "shuffle": False}
+    return model(optimizer="nadam"), {"x": data, "validation_data": (X, Y), "shuffle": False}
 
 
 def steps_of_a_set() -> tuple[Any, dict[str, Any]]:

@@ -8,10 +8,11 @@ from typing import Any
 import tensorflow as tf
 from keras.src import tree
 
+from ..optimizer_variables import inner
 from ..training.refused import Refused
 from .batches import Chunk
 from .chunk_loop import chunk_loop, spec_of
-from .numbers import inner, numbers_of, places, put
+from .numbers import numbers_of, places, put
 from .state import copied
 from .trainer import Logs, flat_logs
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Hashable, Mapping
 from typing import Any
 
+from ..optimizer_variables import inner
 from ..parts.calls import Graph, functional
 from . import numbers
 
@@ -120,7 +121,7 @@ def _arguments(call: Any) -> Any:
 
 
 def _optimizer(optimizer: Any) -> Hashable:
-    real = numbers.inner(optimizer)
+    real = inner(optimizer)
     config = {
         name: value
         for name, value in real.get_config().items()

@@ -16,6 +16,7 @@ import tensorflow as tf
 from keras.src import backend
 from keras.src.backend.tensorflow import random
 
+from ..optimizer_variables import inner
 from ..training.refused import Refused
 
 LAYERS: Mapping[str, tuple[str, ...]] = {
@@ -147,11 +148,6 @@ tf.register_tensor_conversion_function(
 
 Place = tuple[str, Any, str]
 """The name of a number for the user, the object that has it, and its attribute there."""
-
-
-def inner(optimizer: Any) -> Any:
-    """The optimizer that makes the steps: of one that scales losses, the one within."""
-    return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 def places(model: Any) -> Iterator[Place]:

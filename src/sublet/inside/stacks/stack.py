@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 from keras.src import tree
 
+from ..optimizer_variables import inner
 from ..parts.calls import Graph
 from ..training.micro_step import unpack
 from . import checks
@@ -18,7 +19,7 @@ from .chunk_loop import chunk_loop, spec_of
 from .forms.site import Lookup
 from .forward import forward
 from .losses import Losses
-from .numbers import Numbers, inner
+from .numbers import Numbers
 from .state import State, copied
 from .trainer import Logs, flat_logs
 from .updates import Gradient, updated

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from keras.src import backend
 
-from .numbers import inner
+from ..optimizer_variables import variables_of
 from .trainer import CannotStack
 
 
@@ -21,7 +20,7 @@ class State:
         first = models[0]
         self.weights = list(first.trainable_variables)
         self.others = _others(first)
-        self.slots = slots(first.optimizer)
+        self.slots = variables_of(first.optimizer)
         self.metrics = list(first.metrics_variables)
         """They begin each epoch at zero."""
         self._stacked: dict[int, Any] = {}
@@ -94,7 +93,7 @@ class State:
         for place, model in models.items():
             if whole and not model.optimizer.built:
                 model.optimizer.build(model.trainable_variables)
-            own = slots(model.optimizer) if whole else ()
+            own = variables_of(model.optimizer) if whole else ()
             mine = [*model.trainable_variables, *_others(model), *own]
             for variable, value in zip(mine, values, strict=True):
                 variable.assign(value[place])
@@ -104,16 +103,9 @@ class State:
         self._stacked[id(key)] = tf.Variable(stacked, trainable=False, dtype=_dtype(key))
 
 
-def slots(optimizer: Any) -> list[Any]:
-    """All variables of an optimizer, those too that Keras does not count: Nadam has one."""
-    known = {id(one) for one in optimizer.variables}
-    more = [one for one in vars(inner(optimizer)).values() if isinstance(one, backend.Variable)]
-    return [*optimizer.variables, *(one for one in more if id(one) not in known)]
-
-
 def copied(model: Any) -> list[Any]:
     """The variables that one model may take over from another: neither seeds nor learning rates."""
-    known = [*model.trainable_variables, *_others(model), *slots(model.optimizer)]
+    known = [*model.trainable_variables, *_others(model), *variables_of(model.optimizer)]
     return [one for one in known if not is_seed(one) and not one.path.endswith("learning_rate")]
 
 
@@ -131,7 +123,7 @@ def _slots(model: Any, first: Sequence[Any]) -> list[Any]:
     """The variables of the optimizer; before its first step, those of the first model's are the
     same but for the learning rate."""
     if model.optimizer.built:
-        return slots(model.optimizer)
+        return variables_of(model.optimizer)
     own = {one.path.rpartition("/")[2]: one for one in model.optimizer.variables}
     return [own.get(one.path.rpartition("/")[2], one) for one in first]
 

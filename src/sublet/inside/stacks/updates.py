@@ -12,8 +12,9 @@ from keras.src import backend, ops
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
+from ..optimizer_variables import inner
 from .losses import vectorised
-from .numbers import Numbers, inner
+from .numbers import Numbers
 from .values import Value
 
 _PLAIN = (

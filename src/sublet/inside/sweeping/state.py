@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..optimizer_variables import variables_of
+
 State = list[np.ndarray[Any, Any]]
 
 
@@ -39,8 +41,6 @@ def weights(model: Any) -> State:
 
 
 def _variables(model: Any) -> list[Any]:
-    from ..stacks.state import slots  # Needs TensorFlow.
-
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-    return [*model.variables, *slots(model.optimizer)]
+    return [*model.variables, *variables_of(model.optimizer)]

@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import oom
 from ..current_lease import current, say
+from ..optimizer_variables import variables_of
 from . import batch, checks, memory, own_checks, sizes
 from .micro_batches import MicroBatches
 from .micro_step import MicroStep
@@ -174,7 +175,7 @@ class LossStep:
     def _agree(self, replicas: Replicas) -> None:
         """Have all processes begin with the same."""
         model = self._model
-        known = [*model.variables, *(() if model.optimizer is None else model.optimizer.variables)]
+        known = [*model.variables, *variables_of(model.optimizer)]
         for variable, value in zip(known, replicas.agreed(known), strict=True):
             variable.assign(value)
 

@@ -6,6 +6,7 @@ import functools
 import re
 from typing import Any
 
+from ...optimizer_variables import variables_of
 from .directory import Checkpoint
 from .values import Array
 
@@ -15,9 +16,8 @@ _NUMBER = re.compile(r"_\d+(?=[_/]|$)")
 
 def variables(model: Any) -> list[Any]:
     """Weights, moving statistics, random numbers of layers, the optimizer's, metrics."""
-    optimizer = [] if model.optimizer is None else model.optimizer.variables
     found: dict[int, Any] = {}
-    for one in (*model.variables, *optimizer, *model.metrics_variables):
+    for one in (*model.variables, *variables_of(model.optimizer), *model.metrics_variables):
         found.setdefault(id(one), one)
     return list(found.values())
 
