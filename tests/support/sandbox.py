@@ -28,11 +28,9 @@ class Sandbox:
         self.device = "cpu"
         """The device on which its programs get their leases."""
         work.mkdir(exist_ok=True)
-        clean = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("SUBLET", "PYTHON", "PYTEST", "VIRTUAL_ENV"))
-        }
+        # Ray and TensorFlow, where a test has loaded them into its own process, set some, too.
+        foreign = ("SUBLET", "PYTHON", "PYTEST", "VIRTUAL_ENV", "RAY_", "TF_")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         self.environ = {**clean, "SUBLET_HOME": str(home), "SUBLET_CONFIG": os.devnull}
         self.environ |= environ
 
