@@ -178,3 +178,16 @@ def test_one_is_begun_only_where_there_is_room_for_it(place: Place) -> None:
     assert (counted.holds, counted.idle) == (nurseries.USUAL, False)
     place.turn_until(lambda: loading.warm, "it is warm")
     assert sum(one.holds for one in place.all.standing()) < nurseries.USUAL
+
+
+@pytest.mark.parametrize("own", [{}, {"JE_ARROW_MALLOC_CONF": "narenas:1"}])
+def test_the_allocator_of_pyarrow_starts_no_thread_unless_its_user_has_set_it_up(
+    place: Place, own: dict[str, str]
+) -> None:
+    """Keras imports pandas, which imports pyarrow where it is installed; a second thread, and
+    no program could be forked."""
+    place.runs("import os\nprint('arrow:', os.environ['JE_ARROW_MALLOC_CONF'], flush=True)")
+    place.all.find(NurseryKey.of(str(place.python), own), plenty)
+    wait_for(lambda: "arrow:" in place.log.read_text(), "it has begun")
+    said = own.get("JE_ARROW_MALLOC_CONF", "background_thread:false")
+    assert f"arrow: {said}" in place.log.read_text()

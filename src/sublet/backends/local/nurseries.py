@@ -447,6 +447,8 @@ def _environment(key: NurseryKey) -> dict[str, str]:
         "LANG": "C.UTF-8",
         # An idle thread of OpenBLAS spins for 2^26 cycles by default: a core that neighbours need.
         "OPENBLAS_THREAD_TIMEOUT": "20",
+        # Keras imports pandas, and that pyarrow, whose allocator starts a thread: no fork is safe.
+        "JE_ARROW_MALLOC_CONF": "background_thread:false",
         **dict(key.settings),
         # More than one thread of OpenBLAS, and no fork is safe; see `inside.threads`.
         "OPENBLAS_NUM_THREADS": "1",
